@@ -1,0 +1,55 @@
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help test test-all lint format bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: lint  ## all checks and the quick tests; sets everything up on a fresh machine
+	@echo "== pytest: the quick tests"
+	@$(PYTHON) -m pytest
+
+test-all: lint  ## the same with the slow tests
+	@echo "== pytest: all tests, also the slow ones"
+	@$(PYTHON) -m pytest -m ""
+
+lint: $(INSTALLED)  ## style, formatting, types and layers
+	@echo "== ruff check: style and likely mistakes"
+	@$(PYTHON) -m ruff check
+	@echo "== ruff format: formatting"
+	@$(PYTHON) -m ruff format --check
+	@echo "== mypy: types"
+	@$(PYTHON) -m mypy
+	@echo "== lint-imports: layers"
+	@$(VENV)/bin/lint-imports --no-logo
+
+format: $(INSTALLED)  ## format the code and repair what ruff can repair
+	@echo "== ruff: repair and format"
+	@$(PYTHON) -m ruff check --fix-only
+	@$(PYTHON) -m ruff format
+
+bench: $(INSTALLED)  ## print the figures that the README claims
+	@echo "== benchmarks"
+	@$(PYTHON) -m benchmarks
+
+clean:  ## delete caches, compiled kernels and builds; .venv stays
+	@echo "== delete caches and builds"
+	@find . \( -path ./$(VENV) -o -path ./.git \) -prune -o \
+		\( -name __pycache__ -o -name '*.egg-info' \) -type d -exec rm -rf {} +
+	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .numba_cache .pytest_cache .ruff_cache
+
+# uv installs in seconds what pip installs in minutes; where uv is not to be had, pip does it.
+$(INSTALLED): pyproject.toml | $(PYTHON)
+	@echo "== install scrib_mlflow and its development tools into $(VENV)"
+	@{ $(PYTHON) -m pip install -qq uv \
+		&& $(PYTHON) -m uv pip install --quiet --python $(PYTHON) -e '.[dev]'; } \
+		|| { echo "== uv did not do it: pip instead"; $(PYTHON) -m pip install -qq -e '.[dev]'; }
+	@touch $@
+
+$(PYTHON):
+	@echo "== create $(VENV)"
+	@python3 -m venv $(VENV)

@@ -1,0 +1,69 @@
+"""Class-specific risk control with abstention for registered models.
+
+Public names load on first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scrib_mlflow.core.baselines import (
+        fit_label as fit_label,
+        fit_sgr as fit_sgr,
+        fit_shared_threshold as fit_shared_threshold,
+        fit_top1 as fit_top1,
+    )
+    from scrib_mlflow.core.evaluate import (
+        ClassReport as ClassReport,
+        SetReport as SetReport,
+        evaluate_sets as evaluate_sets,
+    )
+    from scrib_mlflow.core.fit import fit_thresholds as fit_thresholds
+    from scrib_mlflow.core.fits import ConstraintFit as ConstraintFit, Fit as Fit
+    from scrib_mlflow.core.rules import (
+        SelectiveRule as SelectiveRule,
+        ThresholdRule as ThresholdRule,
+        TopRule as TopRule,
+        predict_sets as predict_sets,
+    )
+    from scrib_mlflow.errors import ScribError as ScribError
+    from scrib_mlflow.results import from_json as from_json, to_json as to_json
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ClassReport": "core.evaluate",
+    "ConstraintFit": "core.fits",
+    "Fit": "core.fits",
+    "ScribError": "errors",
+    "SelectiveRule": "core.rules",
+    "SetReport": "core.evaluate",
+    "ThresholdRule": "core.rules",
+    "TopRule": "core.rules",
+    "evaluate_sets": "core.evaluate",
+    "fit_label": "core.baselines",
+    "fit_sgr": "core.baselines",
+    "fit_shared_threshold": "core.baselines",
+    "fit_thresholds": "core.fit",
+    "fit_top1": "core.baselines",
+    "from_json": "results",
+    "predict_sets": "core.rules",
+    "to_json": "results",
+}
+
+__all__ = [*_HOMES]  # noqa: PLE0604  # names are listed once, above
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,179 @@
+"""The methods that SCRIB is compared with, on the same arrays and with the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.bounds import risk_upper
+from scrib_mlflow.core.counts import count_sets
+from scrib_mlflow.core.fit import fit_thresholds
+from scrib_mlflow.core.fits import Fit, describe_fit
+from scrib_mlflow.core.objective import Ambiguity, check_members, make_objective
+from scrib_mlflow.core.problem import between
+from scrib_mlflow.core.rows import Labelled, check_rows
+from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, TopRule, predict_sets
+from scrib_mlflow.core.targets import Target, Targets, make_constraints
+from scrib_mlflow.errors import InvalidLabelsError, ScribError
+
+SLACK = 1e-9  # a product that should be a whole number may fall short of it
+
+
+def fit_shared_threshold(scores: ArrayLike, labels: ArrayLike, **options: Any) -> Fit:
+    """Fit SCRIB-: one threshold for all classes; options as for `fit_thresholds`."""
+    return fit_thresholds(scores, labels, **{**options, "threshold_groups": "all"})
+
+
+def fit_top1(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    risk_targets: Target | None = 0.1,
+    *,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+) -> Fit:
+    """Return the rule that never abstains, and what that costs under these targets."""
+    rows = check_rows(scores, labels, classes, None)
+    targets = Targets(risk_targets=risk_targets, overall_target=overall_target)
+    return _measured("top1", TopRule(), rows, targets, Ambiguity())
+
+
+def fit_sgr(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    overall_target: float = 0.1,
+    *,
+    delta: float = 0.05,
+    confidence: ArrayLike | None = None,
+    classes: Sequence[object] | None = None,
+) -> Fit:
+    """Fit SGR (Geifman and El-Yaniv 2017): one threshold on a confidence, overall risk only.
+
+    With probability 1 - delta over the rows the overall risk is at most the target: a binary
+    search over the confidences, each of its steps tested by the exact binomial bound at its share
+    of delta. Abstains on every row where no step passes.
+
+    Parameters
+    ----------
+    scores, labels, classes
+        As for `fit_thresholds`; labels are hard.
+    overall_target, delta : float
+        The risk, and the probability that it is exceeded after all.
+    confidence : (n,) array, optional
+        What to rank rows by; the highest score where absent.
+
+    Returns
+    -------
+    Fit
+        With a selective rule: the top class, or all classes where it abstains.
+    """
+    rows = check_rows(scores, labels, classes, None)
+    _hard(rows, "fit_sgr")
+    if not 0 < delta < 1:
+        msg = f"delta is {delta}, but must lie between 0 and 1; 0.05 is common"
+        raise ScribError(msg)
+    targets = Targets(risk_targets=None, overall_target=overall_target)
+    trust = rows.scores.max(axis=1)
+    if confidence is not None:
+        trust = np.asarray(confidence, dtype=np.float64)
+        if trust.shape != (len(rows.scores),) or not np.isfinite(trust).all():
+            msg = f"confidence must be {len(rows.scores)} finite numbers, one a row"
+            raise ScribError(msg)
+    wrong = rows.scores.argmax(axis=1) != rows.labels
+    rule = SelectiveRule(threshold=_sgr_threshold(trust, wrong, overall_target, delta))
+    return _measured("sgr", rule, rows, targets, Ambiguity(), trust)
+
+
+def _sgr_threshold(
+    trust: NDArray[np.float64], wrong: NDArray[np.bool_], target: float, delta: float
+) -> float:
+    """Return the lowest threshold that the binary search has seen pass, infinity without one."""
+    values, index = np.unique(trust, return_inverse=True)
+    kept = np.bincount(index, minlength=len(values))[::-1].cumsum()[::-1]
+    errors = np.bincount(index, wrong, len(values))[::-1].cumsum()[::-1]
+    ranks = np.sort(index)
+    steps = max(1, int(np.ceil(np.log2(len(trust)))))
+    low, high = 0, len(trust) - 1
+    threshold = np.inf
+    for _ in range(steps):
+        middle = (low + high + 1) // 2
+        at = ranks[middle]
+        if risk_upper(errors[at], kept[at], 1 - delta / steps) < target:
+            high = middle
+            below = values[at - 1] if at > 0 else -np.inf
+            threshold = between(below, values[at]) if at > 0 else -np.inf
+        else:
+            low = middle
+    return float(threshold)
+
+
+def fit_label(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    miscoverage_targets: Target = 0.1,
+    *,
+    conformal: bool = False,
+    classes: Sequence[object] | None = None,
+    waive: Sequence[str] = (),
+) -> Fit:
+    """Fit LABEL (Sadinle et al. 2019): class-wise quantiles of the scores of each class.
+
+    Parameters
+    ----------
+    scores, labels, classes, waive
+        As for `fit_thresholds`; labels are hard. A waived class is always in.
+    miscoverage_targets : float or mapping
+        How often the set may lack the true class, by class.
+    conformal : bool
+        Use the finite-sample quantile, under which a new row of the class is missed with at most
+        the target probability.
+
+    Returns
+    -------
+    Fit
+    """
+    rows = check_rows(scores, labels, classes, None)
+    _hard(rows, "fit_label")
+    targets = Targets(miscoverage_targets=miscoverage_targets, waive=waive)
+    thresholds = np.full(len(rows.classes), -np.inf)
+    constraints = make_constraints(targets, rows.classes)
+    check_members(constraints, rows.class_weight(), rows.classes)
+    for constraint in constraints:
+        (k,) = constraint.classes
+        column = rows.scores[:, k]
+        own = np.sort(column[rows.labels == k])
+        missed = int(constraint.target * (len(own) + conformal) + SLACK) - conformal
+        if missed >= 0:
+            quantile = own[missed]
+            below = column[column < quantile].max(initial=-np.inf)
+            thresholds[k] = between(below, quantile) if np.isfinite(below) else -np.inf
+    rule = ThresholdRule(thresholds=tuple(thresholds.tolist()))
+    ambiguity = Ambiguity(chance_weight=0.0, size_weight=1.0, empty_weight=0.0)
+    method = "label-conformal" if conformal else "label"
+    return _measured(method, rule, rows, targets, ambiguity)
+
+
+def _measured(
+    method: str,
+    rule: Rule,
+    rows: Labelled,
+    targets: Targets,
+    ambiguity: Ambiguity,
+    trust: NDArray[np.float64] | None = None,
+) -> Fit:
+    """Return the fit of a rule that needed no search."""
+    constraints = make_constraints(targets, rows.classes)
+    class_weight = rows.class_weight()
+    check_members(constraints, class_weight, rows.classes)
+    counts = count_sets(predict_sets(rows.scores, rule, confidence=trust), *rows[1:4])
+    objective = make_objective(constraints, class_weight, ambiguity, None, counted=rows.counted)
+    return describe_fit(method, rule, rows, constraints, objective, counts)
+
+
+def _hard(rows: Labelled, name: str) -> None:
+    if len(rows.soft):
+        msg = f"{name} needs one label a row, not soft labels"
+        raise InvalidLabelsError(msg)

@@ -1,0 +1,95 @@
+"""Upper confidence bounds of a risk from counts.
+
+Given the number of certain rows n, the wrong ones of a *fixed* rule on fresh rows are
+Binomial(n, risk). On rows that a search has seen these bounds prove nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from scrib_mlflow.core.compiling import kernel
+from scrib_mlflow.errors import ScribError
+
+ANCHOR_EVERY = 4096
+BISECTIONS = 64
+
+
+def risk_upper(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[np.float64]:
+    """Return the exact (Clopper-Pearson) upper bound; 1 without rows."""
+    wrong, n = _checked(wrong, n, confidence)
+    inside = wrong < n
+    bound = special.betaincinv(
+        np.where(inside, wrong + 1, 1.0), np.where(inside, n - wrong, 1.0), confidence
+    )
+    return np.where(inside, bound, 1.0)
+
+
+def risk_upper_kl(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[np.float64]:
+    """Return the paper's Theorem 4.2 turned into an upper bound; 1 without rows.
+
+    The largest q with n KL(risk || q) <= ln(1 / (1 - confidence)). The theorem as printed bounds
+    how far the estimate lies above the risk; a guarantee needs how far it lies below.
+    """
+    wrong, n = _checked(wrong, n, confidence)
+    inside = wrong < n
+    rows = np.where(inside, n, 1.0)
+    risk = np.where(inside, wrong / rows, 0.0)
+    budget = -np.log1p(-confidence) / rows
+    low, high = risk, np.ones_like(risk)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        kl = special.rel_entr(risk, middle) + special.rel_entr(1 - risk, 1 - middle)
+        fits = kl <= budget
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return np.where(inside, high, 1.0)
+
+
+def allowed_errors(target: float, most_rows: int, confidence: float) -> NDArray[np.float64]:
+    """Return e[n] for n = 0 ... most_rows: the most errors among n rows whose bound meets the target.
+
+    ``risk_upper(e, n, confidence) <= target`` exactly when ``e <= e[n]``; -1 where not even 0
+    errors do.
+    """
+    table = np.empty(most_rows + 1)
+    level = 1.0 - confidence
+    errors = -1
+    for first in range(0, most_rows + 1, ANCHOR_EVERY):
+        following = errors + 1
+        below = special.bdtr(following - 1, first, target) if following > 0 else 0.0
+        cdf = special.bdtr(following, first, target) if following <= first else 1.0
+        last = min(first + ANCHOR_EVERY, most_rows + 1)
+        errors = _fill_allowed(table, first, last, following, cdf, cdf - below, target, level)
+    return table
+
+
+@kernel
+def _fill_allowed(table, first, last, following, cdf, pmf, target, level):
+    """Fill table[first:last] by the recursion of binomial probabilities in n and in errors.
+
+    `following` errors are one more than allowed so far; `cdf` and `pmf` are theirs at n = first.
+    """
+    for n in range(first, last):
+        while cdf <= level:
+            pmf *= (n - following) / (following + 1.0) * (target / (1.0 - target))
+            following += 1
+            cdf += pmf
+        table[n] = following - 1
+        cdf -= target * pmf
+        pmf *= (n + 1.0) / (n + 1.0 - following) * (1.0 - target)
+    return following - 1
+
+
+def _checked(
+    wrong: ArrayLike, n: ArrayLike, confidence: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if not 0 < confidence < 1:
+        msg = f"confidence must lie between 0 and 1, got {confidence}; 0.95 is common"
+        raise ScribError(msg)
+    counts = np.broadcast_arrays(np.asarray(wrong, dtype=np.float64), np.asarray(n, np.float64))
+    if not ((counts[0] >= 0) & (counts[0] <= counts[1])).all():
+        msg = "wrong rows must be between 0 and n"
+        raise ScribError(msg)
+    return counts[0], counts[1]

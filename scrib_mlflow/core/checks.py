@@ -1,0 +1,155 @@
+"""Checks of what users pass in; everything behind them may trust its arrays."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError, InvalidWeightsError
+
+INTEGER = re.compile(r"[+-]?\d+")
+SHOWN = 12
+
+
+def check_scores(scores: ArrayLike, *, least_rows: int = 2) -> NDArray[np.float64]:
+    """Return scores as a C-ordered (n, k) float64 array, or say what is wrong with them."""
+    try:
+        array = np.ascontiguousarray(scores, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        msg = f"scores must be numbers in {least_rows or 'n'} or more rows and k columns: {error}"
+        raise InvalidScoresError(msg) from error
+    if array.ndim != 2:
+        msg = (
+            f"scores must have two dimensions, rows and classes, got shape {array.shape}; "
+            "for a binary model with one score p pass np.column_stack([1 - p, p])"
+        )
+        raise InvalidScoresError(msg)
+    n, k = array.shape
+    if k < 2:
+        msg = f"scores must have a column for each of 2 or more classes, got {k}"
+        raise InvalidScoresError(msg)
+    if n < least_rows:
+        msg = f"scores have {n} rows, but at least {least_rows} are needed"
+        raise InvalidScoresError(msg)
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        msg = (
+            f"scores[{row}, {column}] is {array[row, column]}; "
+            "drop or impute rows without a finite score for every class"
+        )
+        raise InvalidScoresError(msg)
+    return array
+
+
+def check_classes(classes: Sequence[object] | None, k: int) -> tuple[str, ...]:
+    """Return the class names as text; without names, the column numbers."""
+    if classes is None:
+        return tuple(str(j) for j in range(k))
+    names = tuple(str(name) for name in classes)
+    if len(names) != k:
+        msg = f"classes names {len(names)} classes but scores have {k} columns; name them in column order"
+        raise InvalidLabelsError(msg)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        msg = f"classes must differ, but {_listed(twice)} stand more than once"
+        raise InvalidLabelsError(msg)
+    if "default" in names:
+        msg = "a class is named 'default', the word for all classes without a target of their own; rename it"
+        raise InvalidLabelsError(msg)
+    return names
+
+
+def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray[np.int32]:
+    """Return labels as class indices.
+
+    A label equal to a class name as text is that class; whole numbers are indices only where no
+    class name is a whole number.
+    """
+    array = np.asarray(labels)
+    if array.shape != (n,):
+        msg = f"labels must be one for each of the {n} rows of scores, got shape {array.shape}"
+        raise InvalidLabelsError(msg)
+    whole = _as_whole(array)
+    numbered = all(name == str(j) for j, name in enumerate(classes))
+    named = not numbered and any(INTEGER.fullmatch(name) for name in classes)
+    if whole is not None and not named:
+        bad = np.flatnonzero((whole < 0) | (whole >= len(classes)))
+        if len(bad):
+            raise _unknown_label(array, int(bad[0]), classes)
+        return whole.astype(np.int32)
+    values, inverse = np.unique(_as_text(array) if whole is None else whole, return_inverse=True)
+    index = {name: j for j, name in enumerate(classes)}
+    known = np.array([index.get(str(value), -1) for value in values], dtype=np.int32)
+    result = known[inverse]
+    bad = np.flatnonzero(result < 0)
+    if len(bad):
+        raise _unknown_label(array, int(bad[0]), classes)
+    return result
+
+
+def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Return an (n, k) matrix of label weights."""
+    soft = np.ascontiguousarray(labels, dtype=np.float64)
+    if soft.shape != shape:
+        msg = f"soft labels must have the shape of scores {shape}, got {soft.shape}"
+        raise InvalidLabelsError(msg)
+    if not (np.isfinite(soft) & (soft >= 0)).all():
+        row, column = np.argwhere(~(np.isfinite(soft) & (soft >= 0)))[0]
+        msg = f"soft labels[{row}, {column}] is {soft[row, column]}; weights must be finite and not negative"
+        raise InvalidLabelsError(msg)
+    return soft
+
+
+def check_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    """Return one weight a row; without weights, ones."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.ascontiguousarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        msg = f"sample_weight must be one for each of the {n} rows, got shape {weights.shape}"
+        raise InvalidWeightsError(msg)
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        msg = f"sample_weight[{bad[0]}] is {weights[bad[0]]}; weights must be finite and not negative"
+        raise InvalidWeightsError(msg)
+    if not weights.any():
+        msg = "sample_weight is 0 in every row; leave it out, or give some row a weight"
+        raise InvalidWeightsError(msg)
+    return weights
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the known name most like this one, or the list of them."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known are {_listed(known)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+
+
+def _as_whole(array: NDArray[np.generic]) -> NDArray[np.int64] | None:
+    """Return whole numbers, or None where some label is none."""
+    if array.dtype.kind in "iub":
+        return array.astype(np.int64)
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all():
+        return array.astype(np.int64)
+    return None
+
+
+def _as_text(array: NDArray[np.generic]) -> NDArray[np.str_]:
+    return array if array.dtype.kind == "U" else np.array([str(x) for x in array.tolist()], dtype=str)
+
+
+def _unknown_label(array: NDArray[np.generic], row: int, classes: tuple[str, ...]) -> InvalidLabelsError:
+    value = array[row].item() if isinstance(array[row], np.generic) else array[row]
+    return InvalidLabelsError(
+        f"labels[{row}] is {value!r}, which is no class; "
+        f"use a class name or an index from 0 to {len(classes) - 1}; the classes are {_listed(classes)}"
+    )

@@ -1,0 +1,137 @@
+"""The loss, as the arrays that kernels read and as a function of counts.
+
+    loss = ambiguity + sum over constraints of penalty * (rate - target)+ ^ 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.kernels import ABSTENTION, MISCOVERAGE, RISK, Objective
+from scrib_mlflow.core.targets import Constraint
+from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
+
+KINDS = {"risk": RISK, "miscoverage": MISCOVERAGE, "abstention": ABSTENTION}
+NO_TABLE = -1
+LEAST_SHARE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ambiguity:
+    """What the three kinds of ambiguity cost."""
+
+    chance_weight: float = 1.0
+    size_weight: float = 0.0
+    empty_weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """Targets apply to the upper confidence bound that `certify_rows` further rows would give."""
+
+    confidence: float
+    certify_rows: float
+
+
+def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> None:
+    """Refuse weights that are no numbers, or under which answering never pays."""
+    chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
+    for name, value in (("chance", chance), ("size", size), ("empty", empty)):
+        if not 0 <= value < np.inf:
+            msg = f"{name}_weight is {value}, but must be finite and not negative"
+            raise InvalidTargetsError(msg)
+    if not chance + size + empty > 0:
+        msg = "chance_weight, size_weight and empty_weight are all 0: every rule would be as good"
+        raise InvalidTargetsError(msg)
+    risks = any(constraint.kind == "risk" for constraint in constraints)
+    if risks and (empty == 0 or empty < size):
+        msg = (
+            f"empty_weight is {empty:g} with size_weight {size:g}: an empty set would cost less "
+            "than a certain one, so the best rule would hardly ever answer; "
+            "set empty_weight to size_weight or more, and above 0"
+        )
+        raise InvalidTargetsError(msg)
+
+
+def check_members(
+    constraints: Sequence[Constraint], class_weight: NDArray[np.float64], classes: tuple[str, ...]
+) -> None:
+    """Refuse constraints on classes that no row has."""
+    for constraint in constraints:
+        if not class_weight[list(constraint.classes)].sum() > 0:
+            names = ", ".join(repr(classes[j]) for j in constraint.classes)
+            msg = (
+                f"no row has class {names}, so its {constraint.kind} cannot be controlled; "
+                "add rows of that class, or waive it by name"
+            )
+            raise InvalidLabelsError(msg)
+
+
+def make_objective(
+    constraints: Sequence[Constraint],
+    class_weight: NDArray[np.float64],
+    ambiguity: Ambiguity,
+    margin: Margin | None,
+    *,
+    counted: bool,
+) -> Objective:
+    """Return the loss as arrays.
+
+    `class_weight` (k,) is the weight of each class's rows; `counted` says that every row has the
+    weight 1, so that counters are whole numbers.
+    """
+    total = float(class_weight.sum())
+    members = np.array([class_weight[list(c.classes)].sum() for c in constraints])
+    terms = np.zeros((len(constraints), 8))
+    spans = np.full((len(constraints), 2), NO_TABLE, dtype=np.int64)
+    tables: dict[tuple[float, int], tuple[int, NDArray[np.float64]]] = {}
+    ratio = 1.0
+    if margin is not None:
+        ratio = margin.certify_rows / total
+    for c, constraint in enumerate(constraints):
+        silent = 0.5 if counted else LEAST_SHARE * members[c]
+        terms[c] = (
+            KINDS[constraint.kind],
+            constraint.target,
+            constraint.penalty,
+            constraint.two_sided_penalty,
+            members[c],
+            silent,
+            ratio,
+            float(counted),
+        )
+        if margin is not None and constraint.kind != "abstention":
+            last = int(np.ceil(ratio * members[c])) + 1
+            key = (constraint.target, last)
+            if key not in tables:
+                start = sum(len(table) for _, table in tables.values())
+                tables[key] = start, allowed_errors(constraint.target, last, margin.confidence)
+            spans[c] = tables[key][0], last
+    by_class = [
+        [c for c, constraint in enumerate(constraints) if k in constraint.classes]
+        for k in range(len(class_weight))
+    ]
+    several = np.array([len(c.classes) > 1 for c in constraints], dtype=bool)
+    return Objective(
+        costs=np.array(
+            [
+                ambiguity.chance_weight / total,
+                ambiguity.size_weight / total,
+                ambiguity.empty_weight / total,
+                total,
+            ]
+        ),
+        terms=terms,
+        spans=spans,
+        tables=np.concatenate([np.zeros(1), *(t for _, t in tables.values())])[1:]
+        if tables
+        else np.zeros(1),
+        class_terms=np.cumsum([0, *map(len, by_class)]),
+        term_of=np.array([c for found in by_class for c in found], dtype=np.int64),
+        slots=np.where(several, np.cumsum(several) - 1, -1),
+    )

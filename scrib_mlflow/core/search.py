@@ -1,0 +1,309 @@
+"""The search: starts on samples of the rows, the best followed to all rows, then kicked.
+
+Penalties grow with the sample. A small sample knows a risk to a percent or two only, and under
+the full penalty its best thresholds fit that noise; a softer one leads to where the good optima
+of all rows are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.descent import EVERY_PAIR, Scratch, descend, new_scratch, new_state
+from scrib_mlflow.core.kernels import HIGHEST, PENALTY, TWO_SIDED, Objective, State, place
+from scrib_mlflow.core.levels import Level, Track, Window, build_level
+from scrib_mlflow.core.problem import Data
+from scrib_mlflow.core.sampling import Strata, sample_rows, stratify
+from scrib_mlflow.core.starts import start_cuts
+
+Floats = NDArray[np.float64]
+Cuts = NDArray[np.int64]
+FULL = np.inf  # the penalty as asked for
+FIRST_PENALTIES = (30.0, 300.0)
+NEXT_PENALTIES = (300.0, 3000.0)
+LAST_PENALTIES = (1000.0, FULL)
+KICK_PENALTIES = (300.0, 100.0, 1000.0, 30.0)  # every fourth kick softens them instead
+MOST_PAIRS = 60
+STARTS = 4  # on each sample
+GROWTH = 6  # each sample has so many times the rows of the one before
+NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
+HALF_WINDOW = 3.0  # in standard errors of a rank
+LEAST_HALF_WINDOW = 30
+KICK_WINDOW = 0.8  # relative to that
+KICK_ROUNDS = 2  # each in a window around the best so far
+KICKS = (8, 40)  # at least and at most
+PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
+APART = 0.05  # starts differ when the rank of some threshold does by this share of the rows
+
+
+class Effort(NamedTuple):
+    """How much work a search does: counts, never seconds, so that results repeat."""
+
+    first_rows: int  # rows of a first sample
+    samples: int  # first samples
+    followed: tuple[int, int]  # starts that go on to the second sample, and further
+    finalists: int  # starts that are kicked on all rows
+    kicked_rows: float  # kicks times rows, for each finalist
+
+
+class Task(NamedTuple):
+    """A search problem."""
+
+    data: Data
+    objective: Objective
+    track: Track
+    allow_never: bool
+    effort: Effort
+    seed: int
+
+    def random(self, *step: int) -> np.random.Generator:
+        """Return the generator of one step, the same whatever thread takes it."""
+        return np.random.default_rng([self.seed, *step])
+
+
+class Found(NamedTuple):
+    """Where a start has come to."""
+
+    loss: float
+    thresholds: Floats  # (g,)
+
+
+class Best(NamedTuple):
+    """The best thresholds, the counters there, and the losses of all starts followed."""
+
+    loss: float
+    thresholds: Floats  # (g,)
+    counts: Floats  # (c, 3)
+    totals: Floats  # (3,)
+    start_losses: tuple[float, ...]  # ascending
+
+
+class Tools(NamedTuple):
+    """A level and the memory to search it."""
+
+    level: Level
+    state: State
+    scratch: Scratch
+    pairs: NDArray[np.int64]  # (p, 2)
+
+
+class Ranks(NamedTuple):
+    """The sorted scores of a sample, by threshold."""
+
+    scores: Floats  # (g, n)
+
+    def window(self, thresholds: Floats, width: float) -> Window:
+        """Return the window around thresholds, `width` times the usual."""
+        g, n = self.scores.shape
+        half = int(width * max(LEAST_HALF_WINDOW, HALF_WINDOW * np.sqrt(n)))
+        at = self.of(thresholds)
+        low = np.where(at > half, self.scores[np.arange(g), np.maximum(at - half, 0)], -np.inf)
+        high = np.where(
+            at + half < n, self.scores[np.arange(g), np.minimum(at + half, n - 1)], np.inf
+        )
+        tied = low >= high
+        return Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
+
+    def of(self, thresholds: Floats) -> Cuts:
+        """Return the ranks of thresholds."""
+        found = [np.searchsorted(s, t) for s, t in zip(self.scores, thresholds, strict=True)]
+        return np.array(found, dtype=np.int64)
+
+
+def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
+    """Return the work for n rows, k classes and so many thresholds; `effort` multiplies it."""
+    boost = effort * min(max(np.sqrt(1e5 / n), 1.0), 2.0)
+    fewer = boost * min(1.0, 10.0 / thresholds)
+    return Effort(
+        first_rows=max(2_500, 150 * k),
+        samples=max(2, round(4 * fewer)),
+        followed=(max(4, round(6 * fewer)), max(3, round(3 * fewer))),
+        finalists=max(2, round(2 * fewer)),
+        kicked_rows=120e3 * boost,
+    )
+
+
+def search(task: Task, initial: Floats | None, threads: int) -> Best:
+    """Return the best thresholds found; `initial`, where given, is followed to the end."""
+    n = len(task.data.scores)
+    strata = stratify(task.data)
+    with ThreadPoolExecutor(threads) as pool:
+        sample, found = _begin(task, strata, initial, pool.map)
+        ranks = None
+        for stage, size in enumerate(_sizes(task, len(sample.scores))):
+            ranks = _ranks(sample)
+            found = _different(found, ranks)[: task.effort.followed[min(stage, 1)]]
+            if size == n and initial is not None:
+                found.append(Found(np.inf, initial))
+            sample = sample_rows(task.data, strata, size, task.random(1, stage))
+            found = _each(pool.map, _follow, found, task, sample, ranks, stage)
+        found = _distinct(found)
+        best = _each(pool.map, _finish, enumerate(found[: task.effort.finalists]), task, ranks)
+    losses = [f.loss for f in [*best, *found[len(best) :]]]
+    return min(best, key=lambda b: b.loss)._replace(start_losses=tuple(sorted(losses)))
+
+
+def _each(run: Callable[..., Iterator[Any]], step: Callable[..., Any], over: Any, *rest: Any) -> Any:
+    return list(run(lambda item: step(item, *rest), over))
+
+
+def _sizes(task: Task, first: int) -> Iterator[int]:
+    """Yield the sizes of the samples after the first, the last of them all rows."""
+    n = len(task.data.scores)
+    size = first
+    while size < n:
+        size = task.effort.first_rows * GROWTH if size == first else size * GROWTH
+        size = n if NEARLY_ALL * size >= n else size
+        yield size
+
+
+def _begin(
+    task: Task, strata: Strata, initial: Floats | None, run: Callable[..., Iterator[Any]]
+) -> tuple[Data, list[Found]]:
+    """Descend from every start, on first samples, or on all rows where they are few."""
+    all_rows = len(task.data.scores) <= NEARLY_ALL * task.effort.first_rows
+    penalties = (*FIRST_PENALTIES, FULL) if all_rows else FIRST_PENALTIES
+
+    def on_sample(j: int) -> tuple[Data, list[Found]]:
+        rng = task.random(0, j)
+        size = len(task.data.scores) if all_rows else task.effort.first_rows
+        sample = sample_rows(task.data, strata, size, rng)
+        tools = _open(task, sample, _everywhere(task), rng)
+        found = []
+        for s in range(STARTS):
+            cuts = start_cuts(tools.level, sample, j * STARTS + s, rng)
+            ladder = penalties if (j + s) % 2 else penalties[-1:]
+            found.append(_anneal(task, tools, ladder, cuts))
+        if all_rows and initial is not None and j == 0:
+            found.append(_anneal(task, tools, (FULL,), tools.level.cuts(initial)))
+        return sample, found
+
+    parts = list(run(on_sample, range(task.effort.samples)))
+    return parts[0][0], [f for _, found in parts for f in found]
+
+
+def _follow(found: Found, task: Task, sample: Data, ranks: Ranks, stage: int) -> Found:
+    """Take a start to a larger sample, within a window."""
+    window = ranks.window(found.thresholds, 1.0)
+    tools = _open(task, sample, window, task.random(2, stage))
+    last = stage > 0 or len(sample.scores) == len(task.data.scores)
+    penalties = LAST_PENALTIES if last else NEXT_PENALTIES
+    return _anneal(task, tools, penalties, tools.level.cuts(found.thresholds))
+
+
+def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Best:
+    """Kick a start on all rows, in windows that follow the best thresholds."""
+    number, found = numbered
+    rng = task.random(3, number)
+    thresholds = found.thresholds
+    for _ in range(KICK_ROUNDS):
+        window = _everywhere(task) if ranks is None else ranks.window(thresholds, KICK_WINDOW)
+        tools = _open(task, task.data, window, rng)
+        kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
+        kicks = int(min(max(kicks, KICKS[0]), KICKS[1])) // KICK_ROUNDS
+        cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
+        thresholds = tools.level.thresholds(cuts)
+    level, state = tools.level, tools.state
+    loss = place(level.rows, task.objective, state, cuts)
+    return Best(float(loss), thresholds, state.counts.copy(), state.totals.copy(), ())
+
+
+def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Generator) -> Cuts:
+    """Move one cut far, or soften all penalties, let the others adapt, and keep what is better."""
+    highest = tools.level.rows.groups[:, HIGHEST]
+    loss = _descend(tools, task.objective, best, EVERY_PAIR)
+    best = tools.state.cuts.copy()
+    g, share, again = 0, 0.0, False
+    for turn in range(kicks):
+        cuts = best.copy()
+        if turn % 4 == 0:
+            softer = soften(task.objective, KICK_PENALTIES[turn // 4 % len(KICK_PENALTIES)])
+            _descend(tools, softer, cuts, EVERY_PAIR)
+            cuts = tools.state.cuts.copy()
+        else:
+            if not again:
+                g = int(rng.integers(len(best)))
+                share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
+            jump = int(highest[g] * share) or int(np.sign(share))
+            cuts[g] = np.clip(cuts[g] + jump, 0, highest[g])
+        after = _descend(tools, task.objective, cuts, 0, g + 1)
+        if after < PROMISING * loss:
+            after = _descend(tools, task.objective, tools.state.cuts.copy(), EVERY_PAIR)
+        again = after < loss
+        if again:
+            loss, best = after, tools.state.cuts.copy()
+    return best
+
+
+def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) -> Found:
+    """Descend under growing penalties."""
+    highest = task.objective.terms[:, PENALTY].max(initial=0.0)
+    loss = np.inf
+    for most in [p for p in penalties[:-1] if p < highest] + [penalties[-1]]:
+        loss = _descend(tools, soften(task.objective, most), cuts, EVERY_PAIR)
+        cuts = tools.state.cuts.copy()
+    return Found(loss, tools.level.thresholds(cuts))
+
+
+def _descend(tools: Tools, objective: Objective, cuts: Cuts, pairs: int, turn: int = 0) -> float:
+    level, state, scratch = tools.level, tools.state, tools.scratch
+    return float(descend(level.rows, objective, state, scratch, cuts, tools.pairs, pairs, turn))
+
+
+def soften(objective: Objective, most: float) -> Objective:
+    """Return the objective with its penalties scaled so that none is above `most`."""
+    highest = objective.terms[:, PENALTY].max(initial=0.0)
+    if highest <= most:
+        return objective
+    terms = objective.terms.copy()
+    terms[:, [PENALTY, TWO_SIDED]] *= most / highest
+    return objective._replace(terms=terms)
+
+
+def _open(task: Task, data: Data, window: Window, rng: np.random.Generator) -> Tools:
+    """Build a level; of many pairs of thresholds, pick some."""
+    level = build_level(data, task.objective, window, task.track, allow_never=task.allow_never)
+    thresholds = 0 if task.track.missed else len(window.low)
+    every = list(itertools.combinations(range(thresholds), 2))
+    pairs = np.array(every, dtype=np.int64).reshape(-1, 2)
+    if len(pairs) > MOST_PAIRS:
+        pairs = pairs[rng.choice(len(pairs), MOST_PAIRS, replace=False)]
+    state = new_state(level.rows, task.objective)
+    return Tools(level, state, new_scratch(level.rows, task.objective, len(pairs)), pairs)
+
+
+def _everywhere(task: Task) -> Window:
+    infinite = np.full(len(task.data.thresholds), np.inf)
+    return Window(-infinite, infinite)
+
+
+def _ranks(sample: Data) -> Ranks:
+    columns = [np.sort(sample.column(g)) for g in range(len(sample.thresholds))]
+    return Ranks(np.stack(columns))
+
+
+def _distinct(found: list[Found]) -> list[Found]:
+    """Return the found by loss, one for each loss."""
+    ordered = sorted(found, key=lambda f: f.loss)
+    return [f for j, f in enumerate(ordered) if j == 0 or f.loss > ordered[j - 1].loss]
+
+
+def _different(found: list[Found], ranks: Ranks) -> list[Found]:
+    """Return the found by loss, those first that are apart from all better ones."""
+    first: list[Found] = []
+    later: list[Found] = []
+    seen: list[Cuts] = []
+    for f in _distinct(found):
+        at = ranks.of(f.thresholds)
+        gaps = [np.abs(at - other).max() / ranks.scores.shape[1] for other in seen]
+        apart = min(gaps, default=1.0) > APART
+        (first if apart else later).append(f)
+        if apart:
+            seen.append(at)
+    return first + later

@@ -1,0 +1,163 @@
+"""What the user asks for, as a list of constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scrib_mlflow.core.checks import nearest
+from scrib_mlflow.errors import InvalidTargetsError
+
+Kind = Literal["risk", "miscoverage", "abstention"]
+Target = float | Mapping[str, float]
+DEFAULT, OVERALL = "default", "overall"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """A rate over some classes that shall not exceed its target, and what an excess costs.
+
+    `risk` is wrong among the certain, `miscoverage` the true class not in the set, `abstention`
+    not certain; each over the rows of the classes taken together.
+    """
+
+    name: str
+    kind: Kind
+    classes: tuple[int, ...]
+    target: float
+    penalty: float
+    two_sided_penalty: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """Targets as users give them; see `fit_thresholds`."""
+
+    risk_targets: Target | None = 0.1
+    overall_target: float | None = None
+    risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None
+    miscoverage_targets: Target | None = None
+    max_class_abstention: Target | None = None
+    waive: Sequence[str] = ()
+    penalty: Target = 1e4
+    two_sided_penalty: Target = 0.0
+
+
+def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constraint, ...]:
+    """Return the constraints that the targets mean, or say what is wrong with them."""
+    waived = _known_classes("waive", targets.waive, classes)
+    kind: Kind = "risk"
+    by_class = by_name("risk_targets", targets.risk_targets, classes)
+    if targets.miscoverage_targets is not None:
+        kind = "miscoverage"
+        by_class = by_name("miscoverage_targets", targets.miscoverage_targets, classes)
+    asked: list[tuple[str, Kind, tuple[int, ...], float]] = [
+        (classes[j], kind, (j,), target) for j, target in by_class.items() if j not in waived
+    ]
+    if targets.overall_target is not None:
+        target = _rate("overall_target", targets.overall_target)
+        asked.append((OVERALL, "risk", tuple(range(len(classes))), target))
+    for name, (members, value) in (targets.risk_groups or {}).items():
+        place = f"risk_groups[{name!r}]"
+        asked.append((name, "risk", _known_classes(place, members, classes), _rate(place, value)))
+    _all_covered(asked, waived, classes)
+    caps = by_name("max_class_abstention", targets.max_class_abstention, classes)
+    asked += [(classes[j], "abstention", (j,), cap) for j, cap in caps.items()]
+    names = {name for name, *_ in asked} | set(classes)
+    costs = _amounts("penalty", targets.penalty, names)
+    both = _amounts("two_sided_penalty", targets.two_sided_penalty, names)
+    return tuple(
+        Constraint(
+            name=name,
+            kind=what,
+            classes=members,
+            target=target,
+            penalty=costs.get(name, costs[DEFAULT]),
+            two_sided_penalty=both.get(name, both[DEFAULT]),
+        )
+        for name, what, members, target in asked
+    )
+
+
+def by_name(place: str, value: Target | None, classes: tuple[str, ...]) -> dict[int, float]:
+    """Return rates by class index from a number or a mapping by name, with or without a default."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        rate = _rate(place, value)
+        return dict.fromkeys(range(len(classes)), rate)
+    named = {str(name): rate for name, rate in value.items()}
+    rest = named.pop(DEFAULT, None)
+    _known_classes(place, list(named), classes)
+    found = {
+        j: _rate(f"{place}[{name!r}]", named[name])
+        for j, name in enumerate(classes)
+        if name in named
+    }
+    if rest is not None:
+        rate = _rate(f"{place}['default']", rest)
+        found |= {j: rate for j in range(len(classes)) if j not in found}
+    return dict(sorted(found.items()))
+
+
+def _rate(place: str, value: object) -> float:
+    number = _number(place, value)
+    if not 0 < number < 1:
+        msg = f"{place} is {number:g}, but a target lies between 0 and 1; 0.1 allows 10 %"
+        raise InvalidTargetsError(msg)
+    return number
+
+
+def _amounts(place: str, value: Target, names: set[str]) -> dict[str, float]:
+    """Return amounts by name, among them the default."""
+    given = value if isinstance(value, Mapping) else {DEFAULT: value}
+    amounts = {str(name): _number(f"{place}[{name!r}]", amount) for name, amount in given.items()}
+    if DEFAULT not in amounts:
+        msg = f"{place} has no 'default'; add one, such as 'default': 1e4"
+        raise InvalidTargetsError(msg)
+    for name, amount in amounts.items():
+        if name != DEFAULT and name not in names:
+            msg = f"{place} names {name!r}, which is neither a class nor a group; {nearest(name, names)}"
+            raise InvalidTargetsError(msg)
+        if not 0 <= amount < float("inf"):
+            msg = f"{place}[{name!r}] is {amount:g}, but must be finite and not negative"
+            raise InvalidTargetsError(msg)
+    return amounts
+
+
+def _number(place: str, value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError) as error:
+        msg = f"{place} is {value!r}, but must be a number"
+        raise InvalidTargetsError(msg) from error
+
+
+def _known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) -> tuple[int, ...]:
+    if isinstance(names, str):
+        names = (names,)
+    if place.startswith("risk_groups") and not names:
+        msg = f"{place} names no class; name those whose rows are taken together"
+        raise InvalidTargetsError(msg)
+    for name in map(str, names):
+        if name not in classes:
+            msg = f"{place} names class {name!r}, which the scores do not have; {nearest(name, classes)}"
+            raise InvalidTargetsError(msg)
+    return tuple(sorted({classes.index(str(name)) for name in names}))
+
+
+def _all_covered(
+    asked: Sequence[tuple[str, Kind, tuple[int, ...], float]],
+    waived: tuple[int, ...],
+    classes: tuple[str, ...],
+) -> None:
+    """Refuse targets that leave a class out silently."""
+    covered = {j for _, _, members, _ in asked for j in members} | set(waived)
+    missing = [name for j, name in enumerate(classes) if j not in covered]
+    if missing:
+        msg = (
+            f"no target covers class {missing[0]!r}; "
+            "give it one, add a 'default', an overall_target, or waive it by name"
+        )
+        raise InvalidTargetsError(msg)
