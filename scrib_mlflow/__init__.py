@@ -11,25 +11,43 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scrib_mlflow.core.baselines import (
         fit_label as fit_label,
+    )
+    from scrib_mlflow.core.baselines import (
         fit_sgr as fit_sgr,
+    )
+    from scrib_mlflow.core.baselines import (
         fit_shared_threshold as fit_shared_threshold,
+    )
+    from scrib_mlflow.core.baselines import (
         fit_top1 as fit_top1,
     )
     from scrib_mlflow.core.evaluate import (
         ClassReport as ClassReport,
+    )
+    from scrib_mlflow.core.evaluate import (
         SetReport as SetReport,
+    )
+    from scrib_mlflow.core.evaluate import (
         evaluate_sets as evaluate_sets,
     )
     from scrib_mlflow.core.fit import fit_thresholds as fit_thresholds
-    from scrib_mlflow.core.fits import ConstraintFit as ConstraintFit, Fit as Fit
+    from scrib_mlflow.core.fits import ConstraintFit as ConstraintFit
+    from scrib_mlflow.core.fits import Fit as Fit
     from scrib_mlflow.core.rules import (
         SelectiveRule as SelectiveRule,
+    )
+    from scrib_mlflow.core.rules import (
         ThresholdRule as ThresholdRule,
+    )
+    from scrib_mlflow.core.rules import (
         TopRule as TopRule,
+    )
+    from scrib_mlflow.core.rules import (
         predict_sets as predict_sets,
     )
     from scrib_mlflow.errors import ScribError as ScribError
-    from scrib_mlflow.results import from_json as from_json, to_json as to_json
+    from scrib_mlflow.results import from_json as from_json
+    from scrib_mlflow.results import to_json as to_json
 
 __version__ = "0.1.0"
 

@@ -21,7 +21,7 @@ def draw_scores(
     """
     strength = np.asarray(signal, dtype=np.float64)
     k = len(strength)
-    random = np.random.RandomState(seed)  # noqa: NPY002  # the published figures are of this stream
+    random = np.random.RandomState(seed)  # the published figures are of this stream
     logits = noise * random.standard_normal((n, k))
     favoured = random.randint(0, k, n)
     logits[np.arange(n), favoured] += strength[favoured]

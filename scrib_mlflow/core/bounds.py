@@ -48,7 +48,7 @@ def risk_upper_kl(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[
 
 
 def allowed_errors(target: float, most_rows: int, confidence: float) -> NDArray[np.float64]:
-    """Return e[n] for n = 0 ... most_rows: the most errors among n rows whose bound meets the target.
+    """Return e[n] for n = 0 ... most_rows: the most errors whose bound meets the target.
 
     ``risk_upper(e, n, confidence) <= target`` exactly when ``e <= e[n]``; -1 where not even 0
     errors do.
@@ -66,7 +66,16 @@ def allowed_errors(target: float, most_rows: int, confidence: float) -> NDArray[
 
 
 @kernel
-def _fill_allowed(table, first, last, following, cdf, pmf, target, level):
+def _fill_allowed(
+    table: NDArray[np.float64],
+    first: int,
+    last: int,
+    following: int,
+    cdf: float,
+    pmf: float,
+    target: float,
+    level: float,
+) -> int:
     """Fill table[first:last] by the recursion of binomial probabilities in n and in errors.
 
     `following` errors are one more than allowed so far; `cdf` and `pmf` are theirs at n = first.

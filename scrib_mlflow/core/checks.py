@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -51,14 +52,20 @@ def check_classes(classes: Sequence[object] | None, k: int) -> tuple[str, ...]:
         return tuple(str(j) for j in range(k))
     names = tuple(str(name) for name in classes)
     if len(names) != k:
-        msg = f"classes names {len(names)} classes but scores have {k} columns; name them in column order"
+        msg = (
+            f"classes names {len(names)} classes but scores have {k} columns; "
+            "name them in column order"
+        )
         raise InvalidLabelsError(msg)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         msg = f"classes must differ, but {_listed(twice)} stand more than once"
         raise InvalidLabelsError(msg)
     if "default" in names:
-        msg = "a class is named 'default', the word for all classes without a target of their own; rename it"
+        msg = (
+            "a class is named 'default', the word for all classes without a target of their own; "
+            "rename it"
+        )
         raise InvalidLabelsError(msg)
     return names
 
@@ -73,22 +80,35 @@ def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray
     if array.shape != (n,):
         msg = f"labels must be one for each of the {n} rows of scores, got shape {array.shape}"
         raise InvalidLabelsError(msg)
-    whole = _as_whole(array)
     numbered = all(name == str(j) for j, name in enumerate(classes))
     named = not numbered and any(INTEGER.fullmatch(name) for name in classes)
-    if whole is not None and not named:
-        bad = np.flatnonzero((whole < 0) | (whole >= len(classes)))
-        if len(bad):
-            raise _unknown_label(array, int(bad[0]), classes)
-        return whole.astype(np.int32)
-    values, inverse = np.unique(_as_text(array) if whole is None else whole, return_inverse=True)
-    index = {name: j for j, name in enumerate(classes)}
-    known = np.array([index.get(str(value), -1) for value in values], dtype=np.int32)
-    result = known[inverse]
-    bad = np.flatnonzero(result < 0)
-    if len(bad):
-        raise _unknown_label(array, int(bad[0]), classes)
-    return result
+    if array.dtype.kind in "iu" and not named:
+        inside = (array >= 0) & (array < len(classes))
+        if not inside.all():
+            raise _unknown_label(array, int(np.argmin(inside)), classes)
+        return array.astype(np.int32)
+    if array.dtype.kind == "O":
+        array = np.array([str(value) for value in array.tolist()])
+    values, inverse = np.unique(array, return_inverse=True)
+    known = np.array([_class_of(value, classes, named=named) for value in values.tolist()])
+    found = known[inverse]
+    if (found < 0).any():
+        raise _unknown_label(np.asarray(labels), int(np.argmax(found < 0)), classes)
+    return found.astype(np.int32)
+
+
+def _class_of(value: object, classes: tuple[str, ...], *, named: bool) -> int:
+    """Return the class that a label means, -1 for none."""
+    texts = [str(value)]
+    whole = isinstance(value, int | float) and math.isfinite(value) and int(value) == value
+    if whole:
+        texts.append(str(int(value)))  # type: ignore[call-overload]  # whole, so a number
+    for text in texts:
+        if text in classes:
+            return classes.index(text)
+    if whole and not named and 0 <= int(value) < len(classes):  # type: ignore[call-overload]
+        return int(value)  # type: ignore[call-overload]
+    return -1
 
 
 def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> NDArray[np.float64]:
@@ -99,7 +119,10 @@ def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> NDArray[np.f
         raise InvalidLabelsError(msg)
     if not (np.isfinite(soft) & (soft >= 0)).all():
         row, column = np.argwhere(~(np.isfinite(soft) & (soft >= 0)))[0]
-        msg = f"soft labels[{row}, {column}] is {soft[row, column]}; weights must be finite and not negative"
+        msg = (
+            f"soft labels[{row}, {column}] is {soft[row, column]}; "
+            "weights must be finite and not negative"
+        )
         raise InvalidLabelsError(msg)
     return soft
 
@@ -114,7 +137,9 @@ def check_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64
         raise InvalidWeightsError(msg)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
-        msg = f"sample_weight[{bad[0]}] is {weights[bad[0]]}; weights must be finite and not negative"
+        msg = (
+            f"sample_weight[{bad[0]}] is {weights[bad[0]]}; weights must be finite and not negative"
+        )
         raise InvalidWeightsError(msg)
     if not weights.any():
         msg = "sample_weight is 0 in every row; leave it out, or give some row a weight"
@@ -134,22 +159,11 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
 
 
-def _as_whole(array: NDArray[np.generic]) -> NDArray[np.int64] | None:
-    """Return whole numbers, or None where some label is none."""
-    if array.dtype.kind in "iub":
-        return array.astype(np.int64)
-    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all():
-        return array.astype(np.int64)
-    return None
-
-
-def _as_text(array: NDArray[np.generic]) -> NDArray[np.str_]:
-    return array if array.dtype.kind == "U" else np.array([str(x) for x in array.tolist()], dtype=str)
-
-
-def _unknown_label(array: NDArray[np.generic], row: int, classes: tuple[str, ...]) -> InvalidLabelsError:
+def _unknown_label(
+    array: NDArray[np.generic], row: int, classes: tuple[str, ...]
+) -> InvalidLabelsError:
     value = array[row].item() if isinstance(array[row], np.generic) else array[row]
     return InvalidLabelsError(
-        f"labels[{row}] is {value!r}, which is no class; "
-        f"use a class name or an index from 0 to {len(classes) - 1}; the classes are {_listed(classes)}"
+        f"labels[{row}] is {value!r}, which is no class; use a class name, or an index from 0 to "
+        f"{len(classes) - 1} where no name is a number; the classes are {_listed(classes)}"
     )

@@ -1,4 +1,4 @@
-"""How kernels are compiled: without the interpreter lock, and kept on disk where that is possible."""
+"""How kernels are compiled: without the interpreter lock, and kept on disk where they can be."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def inlined(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    always = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    compiler: Any = njit  # its stubs leave out the options on wrappers
+    options |= {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
-        return njit(cache=True, **always, **options)(function)
+        return compiler(cache=True, **options)(function)
     except RuntimeError:  # no directory to cache in
-        return njit(**always, **options)(function)
+        return compiler(**options)(function)

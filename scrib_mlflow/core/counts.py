@@ -43,7 +43,12 @@ def count_sets(
         code = 4 * labels + 2 * certain + held
         table = np.bincount(code, weights, 4 * k).reshape(k, 2, 2)  # class, certain, held
         missed = table[:, :, 0]
-        by_class = [table.sum(axis=(1, 2)), table[:, 1].sum(axis=1), missed[:, 1], missed.sum(axis=1)]
+        by_class = [
+            table.sum(axis=(1, 2)),
+            table[:, 1].sum(axis=1),
+            missed[:, 1],
+            missed.sum(axis=1),
+        ]
     else:
         missed_weight = np.where(sets, 0.0, soft)
         by_class = [
@@ -52,7 +57,8 @@ def count_sets(
             missed_weight[certain].sum(axis=0),
             missed_weight.sum(axis=0),
         ]
-    return Counts(*by_class, *totals)
+    members, in_certain, in_wrong, in_missed = by_class
+    return Counts(members, in_certain, in_wrong, in_missed, *totals)
 
 
 def constraint_counts(

@@ -124,9 +124,7 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
             cut_a, found = state.cuts[a], loss
             barrier = 3.0 * loss + scratch.barrier
             for step in (1, -1):
-                cut_a, found = walk(
-                    rows, objective, state, scratch, a, step, cut_a, found, barrier
-                )
+                cut_a, found = walk(rows, objective, state, scratch, a, step, cut_a, found, barrier)
             cut_b = cut_a
         else:  # then all pairs, and sweeps again where a pair has helped
             if q == len(pairs):

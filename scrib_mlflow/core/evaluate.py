@@ -94,10 +94,11 @@ def evaluate_sets(
     number = _whole if rows.counted else float
     total = counts.members.sum()
     wrong = counts.wrong.sum()
-    pairs = np.array([[*counts.wrong, wrong], [*counts.certain, counts.all_certain]])
-    exact, chernoff = np.full(pairs.shape[1], NAN), np.full(pairs.shape[1], NAN)
+    errors, certain = np.append(counts.wrong, wrong), np.append(counts.certain, counts.all_certain)
+    exact, chernoff = np.full(len(errors), NAN), np.full(len(errors), NAN)
     if rows.counted:
-        exact, chernoff = risk_upper(*pairs, confidence), risk_upper_kl(*pairs, confidence)
+        exact = risk_upper(errors, certain, confidence)
+        chernoff = risk_upper_kl(errors, certain, confidence)
     return SetReport(
         classes=rows.classes,
         n=number(total),

@@ -142,7 +142,9 @@ def fit_thresholds(
         objective=objective,
         track=Track(size_weight > 0, any(c.kind == "miscoverage" for c in constraints)),
         allow_never=allow_never,
-        effort=plan_effort(*data.scores.shape, len(data.thresholds), _positive("effort", effort)),
+        effort=plan_effort(
+            len(rows.scores), len(rows.classes), len(data.thresholds), _positive("effort", effort)
+        ),
         seed=_seed(seed),
     )
     best = search(task, _initial(initial, data), threads or _usable_threads())

@@ -101,7 +101,7 @@ def build_level(
     classes = np.repeat(np.arange(k), np.diff(objective.class_terms))
     np.add.at(base, objective.term_of, class_counts[classes])
     labels = part.labels if data.hard else np.full(found, -1, dtype=np.int32)
-    joined = {
+    joined: dict[str, NDArray[Any]] = {
         name: np.concatenate([np.zeros(0, dtype), *parts[name]]).astype(dtype)
         for name, dtype in _EMPTY.items()
     }
@@ -135,7 +135,7 @@ _EMPTY = {
 def rank_entries(
     held: NDArray[np.float64], low: float, high: float, everything: NDArray[np.float64] | None
 ) -> Entries:
-    """Number the distinct scores inside [low, high), among `everything` where given."""
+    """Return positions among the distinct scores inside [low, high), of `everything` if given."""
     inside = np.flatnonzero((held >= low) & (held < high))
     order = np.argsort(held[inside])
     ordered = held[inside[order]]

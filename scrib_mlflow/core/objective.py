@@ -1,6 +1,6 @@
 """The loss, as the arrays that kernels read and as a function of counts.
 
-    loss = ambiguity + sum over constraints of penalty * (rate - target)+ ^ 2
+loss = ambiguity + sum over constraints of penalty * (rate - target)+ ^ 2
 """
 
 from __future__ import annotations

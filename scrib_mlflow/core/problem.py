@@ -58,12 +58,6 @@ class Data(NamedTuple):
             result[self.served(g)] = threshold
         return result
 
-    def class_weight(self) -> NDArray[np.float64]:
-        """Return the weight of each class's rows."""
-        if self.hard:
-            return np.bincount(self.labels, self.weights, self.scores.shape[1])
-        return self.soft.sum(axis=0)
-
 
 def make_data(
     scores: NDArray[np.float64],
@@ -72,7 +66,7 @@ def make_data(
     weights: NDArray[np.float64],
     own: NDArray[np.int64],
 ) -> Data:
-    """Return the data of a search in which the classes `own` have a threshold each, the rest one."""
+    """Return the data of a search where the classes `own` have a threshold each, the rest one."""
     n, k = scores.shape
     sharing = np.setdiff1d(np.arange(k), own)
     shared = len(sharing) > 1
@@ -100,8 +94,10 @@ def centre(data: Data, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
         served = data.served(g)
         below[served], above[served] = below[served].max(), above[served].min()
     return np.array(
-        [low if np.isinf(low) else high if np.isinf(high) else between(low, high)
-         for low, high in zip(below, above, strict=True)]  # fmt: skip
+        [
+            low if np.isinf(low) else high if np.isinf(high) else between(low, high)
+            for low, high in zip(below, above, strict=True)
+        ]
     )
 
 

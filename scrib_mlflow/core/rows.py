@@ -36,7 +36,7 @@ class Labelled(NamedTuple):
         """Return the weight of each class's rows."""
         if len(self.soft):
             return self.soft.sum(axis=0)
-        return np.bincount(self.labels, self.weights, len(self.classes))
+        return np.bincount(self.labels, self.weights, len(self.classes)).astype(np.float64)
 
 
 def check_rows(

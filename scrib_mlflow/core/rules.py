@@ -49,7 +49,10 @@ Rule = ThresholdRule | SelectiveRule | TopRule
 
 
 def predict_sets(
-    scores: ArrayLike, rule: Rule | Sequence[float] | NDArray[np.float64], *, confidence: ArrayLike | None = None
+    scores: ArrayLike,
+    rule: Rule | Sequence[float] | NDArray[np.float64],
+    *,
+    confidence: ArrayLike | None = None,
 ) -> NDArray[np.bool_]:
     """Return the prediction sets of a rule, or of thresholds.
 
@@ -70,15 +73,21 @@ def predict_sets(
         rule = ThresholdRule(thresholds=tuple(float(t) for t in np.asarray(rule).ravel()))
     if isinstance(rule, ThresholdRule):
         if len(rule.thresholds) != checked.shape[1]:
-            msg = f"the rule has {len(rule.thresholds)} thresholds but scores have {checked.shape[1]} columns; pass one threshold a class"
+            msg = (
+                f"the rule has {len(rule.thresholds)} thresholds but scores have "
+                f"{checked.shape[1]} columns; pass one threshold a class"
+            )
             raise ScribError(msg)
         if np.isnan(rule.thresholds).any():
-            msg = f"thresholds must be numbers, got {rule.thresholds}; use -inf for a class that is always in"
+            msg = f"a threshold is NaN in {rule.thresholds}; -inf is for a class always in the set"
             raise ScribError(msg)
     trust = None
     if confidence is not None:
         trust = np.asarray(confidence, dtype=np.float64)
         if trust.shape != (len(checked),) or np.isnan(trust).any():
-            msg = f"confidence must be {len(checked)} numbers, one a row, got shape {trust.shape} with {int(np.isnan(trust).sum())} NaN"
+            msg = (
+                f"confidence must be {len(checked)} numbers, one a row, got shape {trust.shape} "
+                f"with {int(np.isnan(trust).sum())} NaN"
+            )
             raise ScribError(msg)
     return rule_sets(asdict(rule), checked, trust)

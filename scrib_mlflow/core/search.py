@@ -19,6 +19,7 @@ from scrib_mlflow.core.descent import EVERY_PAIR, Scratch, descend, new_scratch,
 from scrib_mlflow.core.kernels import HIGHEST, PENALTY, TWO_SIDED, Objective, State, place
 from scrib_mlflow.core.levels import Level, Track, Window, build_level
 from scrib_mlflow.core.problem import Data
+from scrib_mlflow.core.ranks import Ranks, rank_scores
 from scrib_mlflow.core.sampling import Strata, sample_rows, stratify
 from scrib_mlflow.core.starts import start_cuts
 
@@ -33,9 +34,7 @@ MOST_PAIRS = 60
 STARTS = 4  # on each sample
 GROWTH = 6  # each sample has so many times the rows of the one before
 NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
-HALF_WINDOW = 3.0  # in standard errors of a rank
-LEAST_HALF_WINDOW = 30
-KICK_WINDOW = 0.8  # relative to that
+KICK_WINDOW = 0.8  # relative to the window in which a start is followed
 KICK_ROUNDS = 2  # each in a window around the best so far
 KICKS = (8, 40)  # at least and at most
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
@@ -93,29 +92,6 @@ class Tools(NamedTuple):
     pairs: NDArray[np.int64]  # (p, 2)
 
 
-class Ranks(NamedTuple):
-    """The sorted scores of a sample, by threshold."""
-
-    scores: Floats  # (g, n)
-
-    def window(self, thresholds: Floats, width: float) -> Window:
-        """Return the window around thresholds, `width` times the usual."""
-        g, n = self.scores.shape
-        half = int(width * max(LEAST_HALF_WINDOW, HALF_WINDOW * np.sqrt(n)))
-        at = self.of(thresholds)
-        low = np.where(at > half, self.scores[np.arange(g), np.maximum(at - half, 0)], -np.inf)
-        high = np.where(
-            at + half < n, self.scores[np.arange(g), np.minimum(at + half, n - 1)], np.inf
-        )
-        tied = low >= high
-        return Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
-
-    def of(self, thresholds: Floats) -> Cuts:
-        """Return the ranks of thresholds."""
-        found = [np.searchsorted(s, t) for s, t in zip(self.scores, thresholds, strict=True)]
-        return np.array(found, dtype=np.int64)
-
-
 def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     """Return the work for n rows, k classes and so many thresholds; `effort` multiplies it."""
     boost = effort * min(max(np.sqrt(1e5 / n), 1.0), 2.0)
@@ -137,7 +113,7 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
         sample, found = _begin(task, strata, initial, pool.map)
         ranks = None
         for stage, size in enumerate(_sizes(task, len(sample.scores))):
-            ranks = _ranks(sample)
+            ranks = rank_scores(sample)
             found = _different(found, ranks)[: task.effort.followed[min(stage, 1)]]
             if size == n and initial is not None:
                 found.append(Found(np.inf, initial))
@@ -149,7 +125,9 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
     return min(best, key=lambda b: b.loss)._replace(start_losses=tuple(sorted(losses)))
 
 
-def _each(run: Callable[..., Iterator[Any]], step: Callable[..., Any], over: Any, *rest: Any) -> Any:
+def _each(
+    run: Callable[..., Iterator[Any]], step: Callable[..., Any], over: Any, *rest: Any
+) -> Any:
     return list(run(lambda item: step(item, *rest), over))
 
 
@@ -281,11 +259,6 @@ def _open(task: Task, data: Data, window: Window, rng: np.random.Generator) -> T
 def _everywhere(task: Task) -> Window:
     infinite = np.full(len(task.data.thresholds), np.inf)
     return Window(-infinite, infinite)
-
-
-def _ranks(sample: Data) -> Ranks:
-    columns = [np.sort(sample.column(g)) for g in range(len(sample.thresholds))]
-    return Ranks(np.stack(columns))
 
 
 def _distinct(found: list[Found]) -> list[Found]:

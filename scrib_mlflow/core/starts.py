@@ -35,7 +35,7 @@ def start_cuts(level: Level, data: Data, number: int, rng: np.random.Generator) 
 
 
 def _quantile(data: Data, g: int, q: float, *, own: bool) -> float:
-    """Return a quantile of the scores at threshold g, among rows of its classes or of the others."""
+    """Return a quantile of the scores at threshold g, over rows of its classes or the others."""
     column = data.column(g)
     served = data.thresholds[g]
     if len(data.labels) == 0:

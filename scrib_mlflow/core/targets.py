@@ -118,7 +118,7 @@ def _amounts(place: str, value: Target, names: set[str]) -> dict[str, float]:
         raise InvalidTargetsError(msg)
     for name, amount in amounts.items():
         if name != DEFAULT and name not in names:
-            msg = f"{place} names {name!r}, which is neither a class nor a group; {nearest(name, names)}"
+            msg = f"{place} names {name!r}, no class and no group; {nearest(name, names)}"
             raise InvalidTargetsError(msg)
         if not 0 <= amount < float("inf"):
             msg = f"{place}[{name!r}] is {amount:g}, but must be finite and not negative"
@@ -142,7 +142,7 @@ def _known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) -
         raise InvalidTargetsError(msg)
     for name in map(str, names):
         if name not in classes:
-            msg = f"{place} names class {name!r}, which the scores do not have; {nearest(name, classes)}"
+            msg = f"{place} names the unknown class {name!r}; {nearest(name, classes)}"
             raise InvalidTargetsError(msg)
     return tuple(sorted({classes.index(str(name)) for name in names}))
 

@@ -1,0 +1,1 @@
+"""Figures of the search: how good its losses are, how fast it is, how it grows and starts."""
