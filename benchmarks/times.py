@@ -41,7 +41,7 @@ def run() -> None:
         rows.append([noise, *_cells(time_pairs(*data, REPEATS))])
     print_table(
         f"Fit and numpy.argsort(scores, axis=0), N = {ROWS:,}, K = 5, {REPEATS} times in turn",
-        ["noise", "argsort ms", "fit ms", "of medians", "least ratio", "largest ratio"],
+        ["noise", "argsort ms", "fit ms", "ratio", "least ratio", "largest ratio"],
         rows,
     )
 

@@ -1,0 +1,92 @@
+"""The search against brute force over all cells, and against the published method's losses."""
+
+import numpy as np
+import pytest
+
+from scrib_mlflow import evaluate_sets, fit_thresholds
+from scrib_mlflow.synthetic import draw_scores
+from tests.oracles import best_loss, naive_loss
+
+RISKS = {k: [("risk", (j,), 0.1) for j in range(k)] for k in (2, 3, 5)}
+
+
+def rows(seed, n, k, decimals=None):
+    scores, labels = draw_scores(n, signal=(4.0, 1.0, 2.0)[:k], noise=1.5, seed=seed)
+    labels[:k] = np.arange(k)  # a class without rows is another test
+    return (scores if decimals is None else np.round(scores, decimals)), labels
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "decimals", "seeds"),
+    [(300, 2, None, 12), (300, 2, 2, 6), (90, 3, None, 6), (300, 3, 1, 12)],
+    ids=["two classes", "two classes, ties", "three classes", "three classes, heavy ties"],
+)
+def test_search_finds_the_true_optimum(n, k, decimals, seeds):
+    missed = {}
+    for seed in range(seeds):
+        scores, labels = rows(seed, n, k, decimals)
+        fit = fit_thresholds(scores, labels, seed=seed)
+        truth = best_loss(scores, labels, 0.1)
+        assert fit.loss >= truth - 1e-12
+        if fit.loss > truth + 1e-12:
+            missed[seed] = fit.loss / truth - 1
+    assert not missed, f"the optimum was missed by these shares of the loss, by seed: {missed}"
+
+
+@pytest.mark.parametrize(
+    ("noise", "n", "published"),
+    [(3.0, 2_000, 0.2830), (3.0, 10_000, 0.3460), (3**0.5, 2_000, 0.4600), (3**0.5, 10_000, 0.4696)],
+    ids=["sd 3, 2000", "sd 3, 10000", "variance 3, 2000", "variance 3, 10000"],
+)
+def test_loss_is_below_the_published_methods(noise, n, published):
+    scores, labels = draw_scores(n, noise=noise)
+    fit = fit_thresholds(scores, labels)
+    assert fit.loss <= published
+    groups = RISKS[5]
+    assert fit.loss == pytest.approx(
+        naive_loss(scores, labels, fit.thresholds, groups=groups), abs=1e-12
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("noise", "n", "published"),
+    [
+        (3.0, 42_000, 0.3035),
+        (3.0, 100_000, 0.3046),
+        (3**0.5, 42_000, 0.4549),
+        (3**0.5, 100_000, 0.4681),
+    ],
+    ids=["sd 3, 42000", "sd 3, 100000", "variance 3, 42000", "variance 3, 100000"],
+)
+def test_loss_is_below_the_published_methods_on_many_rows(noise, n, published):
+    scores, labels = draw_scores(n, noise=noise)
+    assert round(fit_thresholds(scores, labels).loss, 4) <= published
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("k", "raised", "reachable"), [(10, 2.0, 0.398), (50, 6.5, 0.302), (100, 8.0, 0.234)]
+)
+def test_many_classes_reach_good_losses(k, raised, reachable):
+    signal = np.array([9.0, 1.0] + [3.0] * (k - 2)) + raised
+    scores, labels = draw_scores(10_000, signal=signal)
+    assert fit_thresholds(scores, labels).loss <= reachable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("generator_seed", [11, 12])
+@pytest.mark.parametrize("noise", [3.0, 3**0.5])
+def test_loss_is_near_that_of_a_long_search(noise, generator_seed):
+    scores, labels = draw_scores(10_000, noise=noise, seed=generator_seed)
+    long = min(fit_thresholds(scores, labels, seed=s, effort=10).loss for s in (1, 2))
+    usual = [fit_thresholds(scores, labels, seed=s).loss for s in range(3)]
+    assert min(usual) <= 1.005 * long
+    assert np.mean(usual) <= 1.01 * long
+
+
+def test_abstention_is_not_far_above_the_bound_for_true_probabilities():
+    scores, labels = draw_scores(20_000)
+    fit = fit_thresholds(scores, labels)
+    report = evaluate_sets(scores, labels, fit)
+    assert fit.abstention_bound < report.abstention_rate < fit.abstention_bound + 0.06

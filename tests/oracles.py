@@ -1,0 +1,104 @@
+"""Slow and plain versions of what the package computes; imports nothing of it."""
+
+import itertools
+
+import numpy as np
+from scipy import stats
+
+
+def naive_counts(scores, labels, thresholds, weights=None):
+    """Count row by row: n, certain, wrong and missed by class, then empty and total size."""
+    k = scores.shape[1]
+    weights = np.ones(len(scores)) if weights is None else weights
+    by_class = np.zeros((4, k))
+    empty = size = 0.0
+    for row, label, weight in zip(scores, labels, weights, strict=True):
+        members = [j for j in range(k) if row[j] >= thresholds[j]]
+        shares = {int(label): weight} if np.ndim(label) == 0 else dict(enumerate(label * weight))
+        row_weight = sum(shares.values())
+        empty += row_weight * (len(members) == 0)
+        size += row_weight * len(members)
+        for j, share in shares.items():
+            by_class[0, j] += share
+            by_class[1, j] += share * (len(members) == 1)
+            by_class[2, j] += share * (len(members) == 1 and j not in members)
+            by_class[3, j] += share * (j not in members)
+    return by_class, empty, size
+
+
+def naive_loss(
+    scores,
+    labels,
+    thresholds,
+    *,
+    groups,
+    penalty=1e4,
+    two_sided=0.0,
+    chance=1.0,
+    size=0.0,
+    empty=1.0,
+    weights=None,
+    margin=None,
+):
+    """Return the loss; `groups` holds (kind, classes, target), `margin` (confidence, ratio)."""
+    (n, certain, wrong, missed), n_empty, n_size = naive_counts(scores, labels, thresholds, weights)
+    total = n.sum()
+    loss = chance * (total - certain.sum() - n_empty) + empty * n_empty + size * n_size
+    loss /= total
+    for kind, classes, target in groups:
+        of = list(classes)
+        rows, errors = {
+            "risk": (certain[of].sum(), wrong[of].sum()),
+            "miscoverage": (n[of].sum(), missed[of].sum()),
+            "abstention": (n[of].sum(), (n - certain)[of].sum()),
+        }[kind]
+        if rows == 0:
+            excess = 1 - target
+        else:
+            allowed = target * rows
+            if margin is not None and kind != "abstention":
+                confidence, ratio = margin
+                allowed = most_errors(int(ratio * rows + 1e-9), target, confidence) / ratio
+            excess = min((errors - allowed) / rows, 1 - target)
+        loss += penalty * max(excess, 0) ** 2 + two_sided * excess**2
+    return loss
+
+
+def most_errors(n, target, confidence):
+    """Return the most errors among n whose exact upper bound meets the target, -1 for none."""
+    passing = [e for e in range(n + 1) if stats.binom.cdf(e, n, target) <= 1 - confidence]
+    return max(passing, default=-1)
+
+
+def every_cell(scores):
+    """Yield all thresholds that differ on these scores, without 'never in'."""
+    grids = []
+    for column in scores.T:
+        values = np.unique(column)
+        grids.append([-np.inf, *((values[1:] + values[:-1]) / 2)])
+    return itertools.product(*grids)
+
+
+def best_loss(scores, labels, target, penalty=1e4):
+    """Return the least loss over all cells, with one risk target for every class."""
+    n, k = scores.shape
+    values = [np.unique(column) for column in scores.T]
+    codes = [np.searchsorted(v, column) for v, column in zip(values, scores.T, strict=True)]
+    last = np.arange(len(values[-1]))
+    inside = codes[-1][:, None] >= last  # (n, cells of the last threshold)
+    best = np.inf
+    for cuts in itertools.product(*(range(len(v)) for v in values[:-1])):
+        members = np.stack([code >= cut for code, cut in zip(codes[:-1], cuts, strict=True)])
+        count = members.sum(axis=0)[:, None] + inside
+        certain = count == 1
+        own = np.where(
+            (labels == k - 1)[:, None], inside, members[np.minimum(labels, k - 2), np.arange(n)][:, None]
+        )
+        loss = 1 - certain.mean(axis=0)
+        for j in range(k):
+            rows = certain[labels == j].sum(axis=0)
+            wrong = (certain & ~own)[labels == j].sum(axis=0)
+            risk = np.where(rows > 0, wrong / np.maximum(rows, 1), 1.0)
+            loss += penalty * np.maximum(risk - target, 0) ** 2
+        best = min(best, loss.min())
+    return best
