@@ -46,7 +46,7 @@ def from_json(text: str) -> Result:
     try:
         fields = json.loads(text)
         version, name = fields.pop("schema_version"), fields.pop("type")
-    except (ValueError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         msg = f"this is not a result of scrib_mlflow: {type(error).__name__}: {error}"
         raise ScribError(msg) from error
     if version != SCHEMA_VERSION or name not in TYPES:

@@ -92,7 +92,9 @@ def best_loss(scores, labels, target, penalty=1e4):
         count = members.sum(axis=0)[:, None] + inside
         certain = count == 1
         own = np.where(
-            (labels == k - 1)[:, None], inside, members[np.minimum(labels, k - 2), np.arange(n)][:, None]
+            (labels == k - 1)[:, None],
+            inside,
+            members[np.minimum(labels, k - 2), np.arange(n)][:, None],
         )
         loss = 1 - certain.mean(axis=0)
         for j in range(k):

@@ -9,7 +9,6 @@ from scrib_mlflow.core.levels import Level
 from scrib_mlflow.core.problem import SHARED, Data
 
 FAMILIES = ("own", "other", "rank", "equal", "high", "other", "equal", "rank", "own", "high")
-EQUAL_RANKS = (0.75, 0.9, 0.6, 0.97, 0.85, 0.5, 0.95, 0.99)
 EQUAL_SHARES = (0.3, 0.6, 0.1, 0.9, 0.2, 0.45, 0.75, 0.05)
 
 
@@ -25,7 +24,7 @@ def start_cuts(level: Level, data: Data, number: int, rng: np.random.Generator) 
     if family == "equal":
         share = EQUAL_SHARES[(number // 3) % len(EQUAL_SHARES)]
         low, high = data.scores.min(), data.scores.max()
-        return level.cuts(np.full(len(highest), low + share * (high - low)))
+        return level.cuts(np.full(len(highest), (1 - share) * low + share * high))
     own = family == "own"
     quantiles = 0.5 * draw if own else 0.6 + 0.4 * draw
     if number == 0:

@@ -31,7 +31,11 @@ BAD_ROWS = {
     "huge label": (SCORES, changed(LABELS, 3, 2**62), r"labels\[3\] is 4611686018427387904"),
     "half label": (SCORES, changed(LABELS * 1.0, 3, 0.5), r"labels\[3\] is 0.5"),
     "NaN label": (SCORES, changed(LABELS * 1.0, 3, np.nan), r"labels\[3\] is nan"),
-    "unknown name": (SCORES, changed(LABELS, 9, "N9"), r"labels\[9\] is 'N9'.*classes are '0', '1'"),
+    "unknown name": (
+        SCORES,
+        changed(LABELS, 9, "N9"),
+        r"labels\[9\] is 'N9'.*classes are '0', '1'",
+    ),
     "class without rows": (SCORES, LABELS * (LABELS != 3), "no row has class '3'.*waive it"),
     "soft shape": (SCORES, SCORES[:, :4], r"shape of scores \(60, 5\), got \(60, 4\)"),
     "negative soft": (SCORES, -SCORES, r"soft labels\[0, 0\] is -"),
@@ -48,7 +52,10 @@ def test_bad_rows_are_refused(case):
 BAD_OPTIONS = {
     "target 0": ({"risk_targets": 0}, "risk_targets is 0, but a target lies between 0 and 1"),
     "target 1": ({"risk_targets": 1.0}, "risk_targets is 1"),
-    "target in percent": ({"risk_targets": {"N1": 10, "default": 0.1}}, r"risk_targets\['N1'\] is 10"),
+    "target in percent": (
+        {"risk_targets": {"N1": 10, "default": 0.1}},
+        r"risk_targets\['N1'\] is 10",
+    ),
     "NaN target": ({"risk_targets": float("nan")}, "risk_targets is nan"),
     "target as text": ({"risk_targets": "high"}, "risk_targets is 'high', but must be a number"),
     "overall": ({"overall_target": -0.1}, "overall_target is -0.1"),
@@ -56,7 +63,10 @@ BAD_OPTIONS = {
         {"risk_targets": {"RME": 0.1, "default": 0.2}},
         "risk_targets names the unknown class 'RME'; did you mean 'REM'?",
     ),
-    "unlike class": ({"waive": ["zzz"]}, "waive names the unknown class 'zzz'; known are 'W', 'N1'"),
+    "unlike class": (
+        {"waive": ["zzz"]},
+        "waive names the unknown class 'zzz'; known are 'W', 'N1'",
+    ),
     "class left out": ({"risk_targets": {"N1": 0.1}}, "no target covers class 'W'.*'default'"),
     "no targets": ({"risk_targets": None}, "no target covers class 'W'"),
     "group of none": ({"risk_groups": {"g": ((), 0.1)}}, "risk_groups.*names no class"),
@@ -69,7 +79,10 @@ BAD_OPTIONS = {
     "empty below size": ({"size_weight": 2.0}, "empty_weight is 1 with size_weight 2"),
     "negative weight": ({"chance_weight": -1.0}, "chance_weight is -1"),
     "weights": ({"sample_weight": changed(np.ones(60), 4, -2.0)}, r"sample_weight\[4\] is -2"),
-    "NaN weight": ({"sample_weight": changed(np.ones(60), 4, np.nan)}, r"sample_weight\[4\] is nan"),
+    "NaN weight": (
+        {"sample_weight": changed(np.ones(60), 4, np.nan)},
+        r"sample_weight\[4\] is nan",
+    ),
     "no weight": ({"sample_weight": np.zeros(60)}, "0 in every row"),
     "one weighted row": ({"sample_weight": np.eye(60)[0]}, "only 1 rows have a weight above 0"),
     "weights shape": ({"sample_weight": np.ones(3)}, r"each of the 60 rows, got shape \(3,\)"),

@@ -35,7 +35,12 @@ def test_search_finds_the_true_optimum(n, k, decimals, seeds):
 
 @pytest.mark.parametrize(
     ("noise", "n", "published"),
-    [(3.0, 2_000, 0.2830), (3.0, 10_000, 0.3460), (3**0.5, 2_000, 0.4600), (3**0.5, 10_000, 0.4696)],
+    [
+        (3.0, 2_000, 0.2830),
+        (3.0, 10_000, 0.3460),
+        (3**0.5, 2_000, 0.4600),
+        (3**0.5, 10_000, 0.4696),
+    ],
     ids=["sd 3, 2000", "sd 3, 10000", "variance 3, 2000", "variance 3, 10000"],
 )
 def test_loss_is_below_the_published_methods(noise, n, published):

@@ -180,7 +180,10 @@ def test_a_descent_ends_where_no_sweep_helps(problem):
     groups = len(cuts)
     pairs = [(a, b) for a in range(groups) for b in range(a) if not track.missed]
     pairs = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    state, scratch = new_state(level.rows, objective), new_scratch(level.rows, objective, len(pairs))
+    state, scratch = (
+        new_state(level.rows, objective),
+        new_scratch(level.rows, objective, len(pairs)),
+    )
     start = place(level.rows, objective, state, cuts)
     loss = descend(level.rows, objective, state, scratch, cuts, pairs, EVERY_PAIR, 0)
     again = place(level.rows, objective, new_state(level.rows, objective), state.cuts)

@@ -1,0 +1,71 @@
+"""Reports against plain counts."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scrib_mlflow import ScribError, evaluate_sets, predict_sets
+from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
+from scrib_mlflow.synthetic import draw_scores
+from tests.oracles import naive_counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 17]), st.booleans())
+def test_report_is_what_plain_counts_say(seed, decimals, weighted):
+    rng = np.random.default_rng(seed)
+    scores, labels = draw_scores(80, seed=seed)
+    scores = np.round(scores, decimals)
+    thresholds = rng.random(5)
+    weights = rng.random(80) if weighted else None
+    (n, certain, wrong, missed), empty, size = naive_counts(scores, labels, thresholds, weights)
+    report = evaluate_sets(scores, labels, thresholds, sample_weight=weights)
+    total = n.sum()
+    assert report.abstention_rate == pytest.approx(1 - certain.sum() / total)
+    assert report.chance_ambiguity == pytest.approx(1 - (certain.sum() + empty) / total)
+    assert report.empty_rate == pytest.approx(empty / total)
+    assert report.size_ambiguity == pytest.approx(size / total)
+    for k, of_class in enumerate(report.by_class.values()):
+        counts = (of_class.n, of_class.n_certain, of_class.n_wrong)
+        assert counts == pytest.approx((n[k], certain[k], wrong[k]))
+        if certain[k] > 0:
+            assert of_class.risk == pytest.approx(wrong[k] / certain[k])
+        else:
+            assert np.isnan(of_class.risk)
+        if n[k] > 0:
+            assert of_class.miscoverage == pytest.approx(missed[k] / n[k])
+            assert of_class.abstention_rate == pytest.approx(1 - certain[k] / n[k])
+        if weighted:
+            assert np.isnan(of_class.risk_upper)
+            assert np.isnan(of_class.risk_upper_kl)
+        else:
+            assert of_class.risk_upper == risk_upper(wrong[k], certain[k], 0.95)
+            assert of_class.risk_upper_kl == risk_upper_kl(wrong[k], certain[k], 0.95)
+
+
+def test_weights_of_0_and_1_leave_rows_out_and_bounds_in():
+    scores, labels = draw_scores(200)
+    keep = np.arange(200) % 3 > 0
+    some = evaluate_sets(scores, labels, [0.4] * 5, sample_weight=keep)
+    assert some == evaluate_sets(scores[keep], labels[keep], [0.4] * 5)
+
+
+def test_a_score_equal_to_its_threshold_is_in():
+    assert predict_sets([[0.3, 0.2]], [0.3, 0.3]).tolist() == [[True, False]]
+    assert predict_sets([[0.3, 0.2]], [-np.inf, np.inf]).tolist() == [[True, False]]
+
+
+def test_scores_of_single_precision_are_compared_in_double():
+    score = np.float32(0.1)
+    assert predict_sets(np.array([[score, 0]], dtype=np.float32), [float(score), 1])[0, 0]
+    assert not predict_sets(np.array([[score, 0]], dtype=np.float32), [0.1 + 1e-8, 1])[0, 0]
+
+
+def test_one_row_can_be_measured_and_none_cannot():
+    report = evaluate_sets([[0.9, 0.1]], [0], [0.5, 0.5], classes=["a", "b"])
+    assert report.by_class["a"].risk == 0
+    assert np.isnan(report.by_class["b"].miscoverage)
+    assert report.by_class["b"].risk_upper == 1
+    with pytest.raises(ScribError, match="0 rows"):
+        evaluate_sets(np.zeros((0, 2)), [], [0.5, 0.5])
