@@ -21,7 +21,9 @@ def main() -> None:
     """Run the benchmarks that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", default="all", choices=[*BENCHMARKS, "all"])
-    parser.add_argument("--data", type=_folder, help="folder of saved model outputs (*.npz)")
+    parser.add_argument(
+        "--data", type=_folder, metavar="DIR", help="folder of saved model outputs (*.npz)"
+    )
     parser.add_argument("--quick", action="store_true", help="shorter runs, rougher figures")
     chosen = parser.parse_args()
     for name in BENCHMARKS if chosen.name == "all" else [chosen.name]:

@@ -6,9 +6,9 @@ is JSON for every reader.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -32,12 +32,12 @@ TYPES: dict[str, type[Any]] = {
 
 
 def to_json(value: Result) -> str:
-    """Return a result as JSON text that `from_json` reads back equal."""
+    """Return a result as JSON text that `from_json` reads back, every bit the same."""
     name = next((name for name, kind in TYPES.items() if type(value) is kind), None)
     if name is None:
         msg = f"a {type(value).__name__} has no JSON form; pass a fit, a report or a rule"
         raise ScribError(msg)
-    fields = {"schema_version": SCHEMA_VERSION, "type": name, **asdict(value)}
+    fields = {"schema_version": SCHEMA_VERSION, "type": name, **dataclasses.asdict(value)}
     return json.dumps(_strict(fields), allow_nan=False, indent=2, ensure_ascii=False)
 
 
@@ -49,11 +49,16 @@ def from_json(text: str) -> Result:
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         msg = f"this is not a result of scrib_mlflow: {type(error).__name__}: {error}"
         raise ScribError(msg) from error
-    if version != SCHEMA_VERSION or name not in TYPES:
+    if version != SCHEMA_VERSION or not isinstance(name, str) or name not in TYPES:
         msg = (
             f"schema version {version} of {name!r} is unknown here, where version {SCHEMA_VERSION} "
             f"of {', '.join(TYPES)} is; use the scrib_mlflow that wrote it, or a newer one"
         )
+        raise ScribError(msg)
+    known = {field.name for field in dataclasses.fields(TYPES[name])}
+    rule = fields.get("rule", {"kind": None})
+    if set(fields) - known or not isinstance(rule, dict) or "kind" not in rule:
+        msg = f"the {name} is damaged: it has {sorted(fields)}, of which {sorted(known)} are known"
         raise ScribError(msg)
     try:
         result: Result = _reader(name).validate_python(fields)

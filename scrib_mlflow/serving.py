@@ -26,27 +26,32 @@ def top_sets(scores: ArrayLike) -> NDArray[np.bool_]:
 
 
 def selective_sets(
-    scores: ArrayLike, threshold: float, confidence: ArrayLike | None = None
+    scores: ArrayLike, threshold: float, trust: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
-    """Return the top class where the confidence reaches the threshold, all classes elsewhere.
+    """Return the top class where the trust reaches the threshold, all classes elsewhere.
 
-    The confidence is the highest score unless given.
+    The trust is the highest score unless given.
     """
     scores = np.asarray(scores, dtype=np.float64)
-    trust = scores.max(axis=1) if confidence is None else np.asarray(confidence, dtype=np.float64)
-    return top_sets(scores) | (trust < threshold)[:, None]
+    reached = (scores.max(axis=1) if trust is None else np.asarray(trust)) >= threshold
+    return top_sets(scores) | ~reached[:, None]
 
 
 def rule_sets(
-    rule: Mapping[str, Any], scores: ArrayLike, confidence: ArrayLike | None = None
+    rule: Mapping[str, Any], scores: ArrayLike, trust: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
-    """Return the sets of a rule given as plain values, the way JSON holds it."""
+    """Return the sets of a rule given as plain values, the way JSON holds it.
+
+    A row without a finite score for every class gets the empty set: it is never certain.
+    """
     kind = rule["kind"]
     if kind == "thresholds":
-        return threshold_sets(scores, rule["thresholds"])
-    if kind == "selective":
-        return selective_sets(scores, rule["threshold"], confidence)
-    if kind == "top1":
-        return top_sets(scores)
-    msg = f"unknown kind of rule {kind!r}; known are 'thresholds', 'selective' and 'top1'"
-    raise ValueError(msg)
+        sets = threshold_sets(scores, rule["thresholds"])
+    elif kind == "selective":
+        sets = selective_sets(scores, rule["threshold"], trust)
+    elif kind == "top1":
+        sets = top_sets(scores)
+    else:
+        msg = f"unknown kind of rule {kind!r}; known are 'thresholds', 'selective' and 'top1'"
+        raise ValueError(msg)
+    return sets & np.isfinite(scores).all(axis=1, keepdims=True)

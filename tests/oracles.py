@@ -45,7 +45,9 @@ def naive_loss(
     total = n.sum()
     loss = chance * (total - certain.sum() - n_empty) + empty * n_empty + size * n_size
     loss /= total
-    for kind, classes, target in groups:
+    penalties = np.broadcast_to(penalty, len(groups))
+    both = np.broadcast_to(two_sided, len(groups))
+    for (kind, classes, target), one, two in zip(groups, penalties, both, strict=True):
         of = list(classes)
         rows, errors = {
             "risk": (certain[of].sum(), wrong[of].sum()),
@@ -58,16 +60,21 @@ def naive_loss(
             allowed = target * rows
             if margin is not None and kind != "abstention":
                 confidence, ratio = margin
-                allowed = most_errors(int(ratio * rows + 1e-9), target, confidence) / ratio
+                low = int(ratio * rows + 1e-9)
+                allowed = most_errors(low, target, confidence)
+                if weights is not None or np.ndim(labels) == 2:
+                    more = most_errors(low + 1, target, confidence)
+                    allowed += (ratio * rows - low) * (more - allowed)
+                allowed /= ratio
             excess = min((errors - allowed) / rows, 1 - target)
-        loss += penalty * max(excess, 0) ** 2 + two_sided * excess**2
+        loss += one * max(excess, 0) ** 2 + two * excess**2
     return loss
 
 
 def most_errors(n, target, confidence):
     """Return the most errors among n whose exact upper bound meets the target, -1 for none."""
-    passing = [e for e in range(n + 1) if stats.binom.cdf(e, n, target) <= 1 - confidence]
-    return max(passing, default=-1)
+    passing = stats.binom.cdf(np.arange(n + 1), n, target) <= 1 - confidence
+    return int(passing.sum()) - 1
 
 
 def every_cell(scores):

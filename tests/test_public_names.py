@@ -33,11 +33,11 @@ PARAMETERS = {
         threshold_groups sample_weight confidence certify_rows allow_never initial seed effort
         threads
     """,
-    "predict_sets": "scores rule confidence",
+    "predict_sets": "scores rule trust",
     "evaluate_sets": "scores labels rule confidence classes sample_weight trust",
-    "fit_sgr": "scores labels overall_target delta confidence classes",
+    "fit_sgr": "scores labels overall_target delta trust classes",
     "fit_label": "scores labels miscoverage_targets conformal classes waive",
-    "fit_top1": "scores labels risk_targets classes overall_target",
+    "fit_top1": "scores labels risk_targets classes overall_target waive",
     "fit_shared_threshold": "scores labels options",
 }
 FIELDS = {
@@ -53,7 +53,7 @@ FIELDS = {
         n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate
     """,
     "ThresholdRule": "thresholds kind",
-    "SelectiveRule": "threshold kind",
+    "SelectiveRule": "threshold on kind",
     "TopRule": "kind",
 }
 DEFAULTS = {

@@ -76,7 +76,10 @@ def test_text_is_json_for_every_reader():
         ("{}", "not a result"),
         ('{"schema_version": 9, "type": "fit"}', "version 9 of 'fit' is unknown"),
         ('{"schema_version": 1, "type": "tree"}', "of 'tree' is unknown"),
+        ('{"schema_version": 1, "type": ["fit"]}', "is unknown"),
         ('{"schema_version": 1, "type": "threshold_rule", "thresholds": ["x"]}', "damaged at"),
+        ('{"schema_version": 1, "type": "top_rule", "more": 1}', "damaged: it has"),
+        ('{"schema_version": 1, "type": "fit", "rule": {}}', "damaged: it has"),
     ],
 )
 def test_other_text_is_refused(text, message):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.bounds import risk_upper
+from scrib_mlflow.core.checks import as_number, check_trust
 from scrib_mlflow.core.counts import count_sets
 from scrib_mlflow.core.fit import fit_thresholds
 from scrib_mlflow.core.fits import Fit, describe_fit
@@ -17,7 +18,7 @@ from scrib_mlflow.core.problem import between
 from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, TopRule, predict_sets
 from scrib_mlflow.core.targets import Target, Targets, make_constraints
-from scrib_mlflow.errors import InvalidLabelsError, ScribError
+from scrib_mlflow.errors import InvalidLabelsError
 
 SLACK = 1e-9  # a product that should be a whole number may fall short of it
 
@@ -34,10 +35,11 @@ def fit_top1(
     *,
     classes: Sequence[object] | None = None,
     overall_target: float | None = None,
+    waive: Sequence[str] = (),
 ) -> Fit:
     """Return the rule that never abstains, and what that costs under these targets."""
     rows = check_rows(scores, labels, classes, None)
-    targets = Targets(risk_targets=risk_targets, overall_target=overall_target)
+    targets = Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive)
     return _measured("top1", TopRule(), rows, targets, Ambiguity())
 
 
@@ -47,13 +49,13 @@ def fit_sgr(
     overall_target: float = 0.1,
     *,
     delta: float = 0.05,
-    confidence: ArrayLike | None = None,
+    trust: ArrayLike | None = None,
     classes: Sequence[object] | None = None,
 ) -> Fit:
-    """Fit SGR (Geifman and El-Yaniv 2017): one threshold on a confidence, overall risk only.
+    """Fit SGR (Geifman and El-Yaniv 2017): one threshold on how sure a row is, overall risk only.
 
     With probability 1 - delta over the rows the overall risk is at most the target: a binary
-    search over the confidences, each of its steps tested by the exact binomial bound at its share
+    search over the rows by trust, each of its steps tested by the exact binomial bound at its share
     of delta. Abstains on every row where no step passes.
 
     Parameters
@@ -62,8 +64,8 @@ def fit_sgr(
         As for `fit_thresholds`; labels are hard.
     overall_target, delta : float
         The risk, and the probability that it is exceeded after all.
-    confidence : (n,) array, optional
-        What to rank rows by; the highest score where absent.
+    trust : (n,) array, optional
+        What to rank rows by, higher means surer; the highest score where absent.
 
     Returns
     -------
@@ -72,19 +74,15 @@ def fit_sgr(
     """
     rows = check_rows(scores, labels, classes, None)
     _hard(rows, "fit_sgr")
-    if not 0 < delta < 1:
-        msg = f"delta is {delta}, but must lie between 0 and 1; 0.05 is common"
-        raise ScribError(msg)
-    targets = Targets(risk_targets=None, overall_target=overall_target)
-    trust = rows.scores.max(axis=1)
-    if confidence is not None:
-        trust = np.asarray(confidence, dtype=np.float64)
-        if trust.shape != (len(rows.scores),) or not np.isfinite(trust).all():
-            msg = f"confidence must be {len(rows.scores)} finite numbers, one a row"
-            raise ScribError(msg)
+    as_number("delta", delta, low=0, high=1)
+    target = as_number("overall_target", overall_target, low=0, high=1)
+    given = None if trust is None else check_trust(trust, len(rows.scores))
+    ranked_by = rows.scores.max(axis=1) if given is None else given
     wrong = rows.scores.argmax(axis=1) != rows.labels
-    rule = SelectiveRule(threshold=_sgr_threshold(trust, wrong, overall_target, delta))
-    return _measured("sgr", rule, rows, targets, Ambiguity(), trust)
+    threshold = _sgr_threshold(ranked_by, wrong, target, delta)
+    rule = SelectiveRule(threshold=threshold, on="score" if given is None else "trust")
+    targets = Targets(risk_targets=None, overall_target=target)
+    return _measured("sgr", rule, rows, targets, Ambiguity(), given)
 
 
 def _sgr_threshold(
@@ -137,17 +135,17 @@ def fit_label(
     """
     rows = check_rows(scores, labels, classes, None)
     _hard(rows, "fit_label")
-    targets = Targets(miscoverage_targets=miscoverage_targets, waive=waive)
+    targets = Targets(risk_targets=None, miscoverage_targets=miscoverage_targets, waive=waive)
     thresholds = np.full(len(rows.classes), -np.inf)
     constraints = make_constraints(targets, rows.classes)
-    check_members(constraints, rows.class_weight(), rows.classes)
+    check_members(targets, rows.class_weight(), rows.classes)
     for constraint in constraints:
         (k,) = constraint.classes
         column = rows.scores[:, k]
         own = np.sort(column[rows.labels == k])
         missed = int(constraint.target * (len(own) + conformal) + SLACK) - conformal
         if missed >= 0:
-            quantile = own[missed]
+            quantile = own[min(missed, len(own) - 1)]
             below = column[column < quantile].max(initial=-np.inf)
             thresholds[k] = between(below, quantile) if np.isfinite(below) else -np.inf
     rule = ThresholdRule(thresholds=tuple(thresholds.tolist()))
@@ -167,8 +165,8 @@ def _measured(
     """Return the fit of a rule that needed no search."""
     constraints = make_constraints(targets, rows.classes)
     class_weight = rows.class_weight()
-    check_members(constraints, class_weight, rows.classes)
-    counts = count_sets(predict_sets(rows.scores, rule, confidence=trust), *rows[1:4])
+    check_members(targets, class_weight, rows.classes)
+    counts = count_sets(predict_sets(rows.scores, rule, trust=trust), *rows[1:4])
     objective = make_objective(constraints, class_weight, ambiguity, None, counted=rows.counted)
     return describe_fit(method, rule, rows, constraints, objective, counts)
 

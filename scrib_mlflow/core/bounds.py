@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from scrib_mlflow.core.checks import as_number
 from scrib_mlflow.core.compiling import kernel
 from scrib_mlflow.errors import ScribError
 
@@ -81,7 +82,7 @@ def _fill_allowed(
     `following` errors are one more than allowed so far; `cdf` and `pmf` are theirs at n = first.
     """
     for n in range(first, last):
-        while cdf <= level:
+        while cdf <= level and following < n:
             pmf *= (n - following) / (following + 1.0) * (target / (1.0 - target))
             following += 1
             cdf += pmf
@@ -94,9 +95,7 @@ def _fill_allowed(
 def _checked(
     wrong: ArrayLike, n: ArrayLike, confidence: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if not 0 < confidence < 1:
-        msg = f"confidence must lie between 0 and 1, got {confidence}; 0.95 is common"
-        raise ScribError(msg)
+    as_number("confidence", confidence, low=0, high=1)
     counts = np.broadcast_arrays(np.asarray(wrong, dtype=np.float64), np.asarray(n, np.float64))
     if not ((counts[0] >= 0) & (counts[0] <= counts[1])).all():
         msg = "wrong rows must be between 0 and n"

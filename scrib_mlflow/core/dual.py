@@ -20,6 +20,7 @@ MOST_ROWS = 2_000
 MOST_PRODUCTS = 5_000_000
 SMOOTHINGS = (0.03, 0.003)
 SUM_TOLERANCE = 1e-4
+SHRINKS = (1.0, 0.5, 0.25, 0.1)  # multipliers of many classes fit their few rows too well
 TINY = 1e-12
 LEAST_SLOPE = 1e-5
 MOST_STEPS = 15
@@ -53,8 +54,11 @@ def abstention_bound(
     most = max(200, min(MOST_ROWS, MOST_PRODUCTS // members.size))
     chosen = rng.choice(len(scores), min(most, len(scores)), replace=False, shuffle=False)
     multipliers = _multipliers(scores[chosen], weights[chosen], members, keep)
-    answered = _gains(scores, members, keep, multipliers).max(axis=1)
-    return 1.0 - float(np.average(np.maximum(answered, 0.0), weights=weights))
+    least = 1.0  # what multipliers of 0 say: nothing
+    for shrink in (1.0,) if most == MOST_ROWS else SHRINKS:
+        answered = _gains(scores, members, keep, shrink * multipliers).max(axis=1)
+        least = min(least, float(np.average(np.maximum(answered, 0.0), weights=weights)))
+    return 1.0 - least
 
 
 def _gains(

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
+from scrib_mlflow.core.checks import as_number, check_trust
 from scrib_mlflow.core.counts import count_sets
-from scrib_mlflow.core.fits import Fit
+from scrib_mlflow.core.fits import NAN, Fit
 from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.core.rules import Rule, predict_sets
-
-NAN = float("nan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +77,19 @@ def evaluate_sets(
         With weights that are not 0 or 1, and with soft labels, counts are no longer binomial:
         bounds are NaN then.
     trust : (n,) array, optional
-        What a selective rule compares with its threshold, in place of the highest score.
+        For a selective rule that was fitted on trust.
 
     Returns
     -------
     SetReport
     """
+    as_number("confidence", confidence, low=0, high=1)
     names = rule.classes if isinstance(rule, Fit) and classes is None else classes
     plain = rule.rule if isinstance(rule, Fit) else rule
     rows = check_rows(scores, labels, names, sample_weight, least_rows=1)
-    if trust is not None and sample_weight is not None:
-        trust = np.asarray(trust)[np.asarray(sample_weight) > 0]
-    sets = predict_sets(rows.scores, plain, confidence=trust)
+    if trust is not None:
+        trust = check_trust(trust, len(rows.kept))[rows.kept]
+    sets = predict_sets(rows.scores, plain, trust=trust)
     counts = count_sets(sets, *rows[1:4])
     number = _whole if rows.counted else float
     total = counts.members.sum()
@@ -129,7 +129,7 @@ def evaluate_sets(
 
 def _rate(part: float, whole: float) -> float:
     """Return part / whole, NaN where there is nothing."""
-    return float(part / whole) if whole > 0 else NAN
+    return max(float(part / whole), 0.0) if whole > 0 else NAN
 
 
 def _whole(count: float) -> int:

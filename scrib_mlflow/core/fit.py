@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.checks import nearest
+from scrib_mlflow.core.checks import as_floats, as_number, nearest
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
 from scrib_mlflow.core.dual import abstention_bound, are_probabilities
-from scrib_mlflow.core.fits import Fit, describe_fit
+from scrib_mlflow.core.fits import NAN, Fit, describe_fit
+from scrib_mlflow.core.kernels import MEMBERS
 from scrib_mlflow.core.levels import Track
 from scrib_mlflow.core.objective import (
     Ambiguity,
@@ -30,6 +31,7 @@ from scrib_mlflow.errors import InvalidTargetsError, ScribError, SearchMismatchE
 from scrib_mlflow.serving import threshold_sets
 
 MOST_THREADS = 8
+MOST_CERTIFY_ROWS = 1e9
 TOLERANCE = 1e-9
 
 
@@ -132,7 +134,7 @@ def fit_thresholds(
     )
     check_ambiguity(weights, constraints)
     class_weight = rows.class_weight()
-    check_members(constraints, class_weight, rows.classes)
+    check_members(targets, class_weight, rows.classes)
     margin = _margin(confidence, certify_rows, len(rows.scores))
     objective = make_objective(constraints, class_weight, weights, margin, counted=rows.counted)
     own = _own_thresholds(threshold_groups, rows.classes)
@@ -143,18 +145,21 @@ def fit_thresholds(
         track=Track(size_weight > 0, any(c.kind == "miscoverage" for c in constraints)),
         allow_never=allow_never,
         effort=plan_effort(
-            len(rows.scores), len(rows.classes), len(data.thresholds), _positive("effort", effort)
+            len(rows.scores),
+            len(rows.classes),
+            len(data.thresholds),
+            as_number("effort", effort, low=0, high=np.inf),
         ),
         seed=_seed(seed),
     )
-    best = search(task, _initial(initial, data), threads or _usable_threads())
+    best = search(task, _initial(initial, data), _threads(threads))
     thresholds = centre(data, best.thresholds)
     counts = count_sets(threshold_sets(rows.scores, thresholds), *rows[1:4])
     _check_search(best, counts, constraints, task, exact=rows.counted)
     rule = ThresholdRule(thresholds=tuple(thresholds.tolist()))
     method = "scrib" if len(own) else "scrib-"
     fit = describe_fit(method, rule, rows, constraints, objective, counts)
-    bound = float("nan")
+    bound = NAN
     if _is_bounded(constraints, weights) and are_probabilities(rows.scores):
         bound = abstention_bound(rows.scores, rows.weights, constraints, task.seed)
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
@@ -171,11 +176,10 @@ def _check_search(
     if not task.track.size:
         searched_totals[2] = totals[2]
     tolerance = 0.0 if exact else TOLERANCE
-    same = [
-        np.allclose(a, b, rtol=tolerance, atol=tolerance * counts.members.sum())
-        for a, b in ((served, searched), (totals, searched_totals))
-    ]
-    if not all(same):
+    members = task.objective.terms[:, [MEMBERS]]
+    total = task.objective.costs[3] * np.array([1, 1, len(counts.members)])
+    same = (np.abs(served - searched) <= tolerance * members).all()
+    if not (same and (np.abs(totals - searched_totals) <= tolerance * total).all()):
         msg = (
             f"the search counted {searched.tolist()} and {searched_totals.tolist()} but the served "
             f"rule gives {served.tolist()} and {totals.tolist()}; please report this with your data"
@@ -189,11 +193,11 @@ def _margin(confidence: float | None, certify_rows: float | None, n: int) -> Mar
             msg = f"certify_rows is {certify_rows} without a confidence; add one, such as 0.95"
             raise InvalidTargetsError(msg)
         return None
-    if not 0 < confidence < 1:
-        msg = f"confidence must lie between 0 and 1, got {confidence}; 0.95 is common"
-        raise InvalidTargetsError(msg)
-    size = n if certify_rows is None else _positive("certify_rows", certify_rows)
-    return Margin(confidence=float(confidence), certify_rows=float(size))
+    size = n if certify_rows is None else certify_rows
+    return Margin(
+        confidence=as_number("confidence", confidence, low=0, high=1),
+        certify_rows=as_number("certify_rows", size, low=0, high=MOST_CERTIFY_ROWS),
+    )
 
 
 def _own_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]:
@@ -203,6 +207,9 @@ def _own_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> ND
             msg = f"threshold_groups is {groups!r}; use 'class', 'all', or a list of class names"
             raise ScribError(msg)
         return np.arange(len(classes) if groups == "class" else 0)
+    if not isinstance(groups, Iterable):
+        msg = f"threshold_groups is {groups!r}; use 'class', 'all', or a list of class names"
+        raise ScribError(msg)
     for name in map(str, groups):
         if name not in classes:
             msg = f"threshold_groups names class {name!r}; {nearest(name, classes)}"
@@ -214,7 +221,7 @@ def _initial(initial: Sequence[float] | None, data: Data) -> NDArray[np.float64]
     """Return (g,) thresholds; classes that share one start from the lowest of theirs."""
     if initial is None:
         return None
-    given = np.asarray(initial, dtype=np.float64)
+    given = as_floats("initial", initial)
     if given.shape != (data.scores.shape[1],) or np.isnan(given).any():
         msg = f"initial must be {data.scores.shape[1]} thresholds, one a class, got {initial!r}"
         raise ScribError(msg)
@@ -223,15 +230,8 @@ def _initial(initial: Sequence[float] | None, data: Data) -> NDArray[np.float64]
 
 def _is_bounded(constraints: Sequence[Constraint], weights: Ambiguity) -> bool:
     """Return whether the loss charges abstention and risks only, as the bound does."""
-    abstention = weights == Ambiguity()
-    return abstention and all(constraint.kind == "risk" for constraint in constraints)
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < np.inf:
-        msg = f"{name} is {value}, but must be above 0"
-        raise ScribError(msg)
-    return float(value)
+    risks = [constraint.kind == "risk" for constraint in constraints]
+    return weights == Ambiguity() and bool(risks) and all(risks)
 
 
 def _seed(seed: int) -> int:
@@ -241,6 +241,8 @@ def _seed(seed: int) -> int:
     return int(seed)
 
 
-def _usable_threads() -> int:
+def _threads(threads: int | None) -> int:
+    if threads is not None:
+        return int(as_number("threads", threads, low=0.999, high=1000))
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(usable or 1, MOST_THREADS)

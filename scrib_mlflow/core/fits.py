@@ -22,6 +22,9 @@ from scrib_mlflow.core.rows import Labelled
 from scrib_mlflow.core.rules import Rule, ThresholdRule
 from scrib_mlflow.core.targets import Constraint, Kind
 
+NAN = float("nan")  # one object, so that results with undefined numbers equal themselves
+LEAST_EXCESS = 1e-12  # less is rounding
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintFit:
@@ -51,7 +54,7 @@ class Fit:
     constraints: tuple[ConstraintFit, ...]
     n_rows: int
     start_losses: tuple[float, ...] = ()  # of the starts followed to all rows, ascending
-    abstention_bound: float = float("nan")  # least abstention of any rule, for calibrated scores
+    abstention_bound: float = NAN  # least abstention of any rule, for calibrated scores
     seed: int | None = None
 
     @property
@@ -100,10 +103,11 @@ def _rate(constraint: Constraint, objective: Objective, c: int, counts: np.ndarr
     if constraint.kind == "abstention":
         return float(1.0 - counts[CERTAIN] / members)
     if counts[CERTAIN] <= objective.terms[c, SILENT]:
-        return float("nan")
+        return NAN
     return float((counts[CERTAIN] - counts[RIGHT]) / counts[CERTAIN])
 
 
 def _excess(objective: Objective, c: int, counts: np.ndarray) -> float:
     terms, spans, tables = objective.terms, objective.spans, objective.tables
-    return max(float(term_excess(c, *counts, terms, spans, tables)), 0.0)
+    above = float(term_excess(c, *counts, terms, spans, tables))
+    return above if above > LEAST_EXCESS else 0.0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.bounds import allowed_errors
 from scrib_mlflow.core.kernels import ABSTENTION, MISCOVERAGE, RISK, Objective
-from scrib_mlflow.core.targets import Constraint
+from scrib_mlflow.core.targets import Constraint, Targets
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
 
 KINDS = {"risk": RISK, "miscoverage": MISCOVERAGE, "abstention": ABSTENTION}
@@ -42,8 +42,8 @@ def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> 
     """Refuse weights that are no numbers, or under which answering never pays."""
     chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
     for name, value in (("chance", chance), ("size", size), ("empty", empty)):
-        if not 0 <= value < np.inf:
-            msg = f"{name}_weight is {value}, but must be finite and not negative"
+        if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
+            msg = f"{name}_weight is {value!r}, but must be a finite number, 0 or more"
             raise InvalidTargetsError(msg)
     if not chance + size + empty > 0:
         msg = "chance_weight, size_weight and empty_weight are all 0: every rule would be as good"
@@ -59,14 +59,13 @@ def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> 
 
 
 def check_members(
-    constraints: Sequence[Constraint], class_weight: NDArray[np.float64], classes: tuple[str, ...]
+    targets: Targets, class_weight: NDArray[np.float64], classes: tuple[str, ...]
 ) -> None:
-    """Refuse constraints on classes that no row has."""
-    for constraint in constraints:
-        if not class_weight[list(constraint.classes)].sum() > 0:
-            names = ", ".join(repr(classes[j]) for j in constraint.classes)
+    """Refuse classes that no row has, unless they are waived."""
+    for name, weight in zip(classes, class_weight, strict=True):
+        if not weight > 0 and name not in map(str, targets.waive):
             msg = (
-                f"no row has class {names}, so its {constraint.kind} cannot be controlled; "
+                f"no row has class {name!r}, so nothing can be said about it; "
                 "add rows of that class, or waive it by name"
             )
             raise InvalidLabelsError(msg)

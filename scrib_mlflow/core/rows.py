@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.checks import (
+    are_soft,
     check_classes,
     check_labels,
     check_scores,
@@ -26,6 +27,7 @@ class Labelled(NamedTuple):
     soft: NDArray[np.float64]  # (0, k) or (n, k)
     weights: NDArray[np.float64]  # (n,)
     classes: tuple[str, ...]
+    kept: NDArray[np.bool_]  # (rows given,) those with a weight above 0
 
     @property
     def counted(self) -> bool:
@@ -53,14 +55,14 @@ def check_rows(
     names = check_classes(classes, k)
     weights = check_weights(sample_weight, n)
     hard, soft = np.zeros(0, dtype=np.int32), np.zeros((0, k))
-    if np.ndim(labels) == 2:
+    if are_soft(labels):
         soft = check_soft_labels(labels, (n, k)) * weights[:, None]
         weights = soft.sum(axis=1)
     else:
         hard = check_labels(labels, names, n)
     used = weights > 0
     if used.all():
-        return Labelled(checked, hard, soft, weights, names)
+        return Labelled(checked, hard, soft, weights, names, used)
     if np.count_nonzero(used) < least_rows:
         msg = (
             f"only {np.count_nonzero(used)} rows have a weight above 0, "
@@ -73,4 +75,5 @@ def check_rows(
         soft[used] if len(soft) else soft,
         weights[used],
         names,
+        used,
     )

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.checks import check_scores
+from scrib_mlflow.core.checks import as_floats, check_scores, check_trust
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.serving import rule_sets
 
@@ -32,9 +32,10 @@ class ThresholdRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveRule:
-    """The top class where the confidence reaches the threshold, all classes elsewhere."""
+    """The top class where the trust reaches the threshold, all classes elsewhere."""
 
     threshold: float
+    on: Literal["score", "trust"] = "score"  # the highest score, or a number given for each row
     kind: Literal["selective"] = "selective"
 
 
@@ -52,42 +53,53 @@ def predict_sets(
     scores: ArrayLike,
     rule: Rule | Sequence[float] | NDArray[np.float64],
     *,
-    confidence: ArrayLike | None = None,
+    trust: ArrayLike | None = None,
 ) -> NDArray[np.bool_]:
     """Return the prediction sets of a rule, or of thresholds.
 
     Parameters
     ----------
     scores : (n, k) array
-    rule : Rule or sequence of k floats
-        A rule, such as ``fit.rule``, or thresholds, one a class.
-    confidence : (n,) array, optional
-        What a selective rule compares with its threshold, in place of the highest score.
+    rule : Rule, Fit, or sequence of k floats
+        A rule, a fit that has one, or thresholds, one a class.
+    trust : (n,) array, optional
+        For a selective rule that was fitted on trust: a number for each row, higher means surer.
 
     Returns
     -------
     (n, k) bool array, True where the class is in the set.
     """
     checked = check_scores(scores, least_rows=0)
+    rule = getattr(rule, "rule", rule)
     if not isinstance(rule, ThresholdRule | SelectiveRule | TopRule):
-        rule = ThresholdRule(thresholds=tuple(float(t) for t in np.asarray(rule).ravel()))
+        values = as_floats("thresholds", rule).ravel().tolist()
+        rule = ThresholdRule(thresholds=tuple(values))
+    numbers: tuple[float, ...] = ()
     if isinstance(rule, ThresholdRule):
-        if len(rule.thresholds) != checked.shape[1]:
+        numbers = rule.thresholds
+        if len(numbers) != checked.shape[1]:
             msg = (
-                f"the rule has {len(rule.thresholds)} thresholds but scores have "
+                f"the rule has {len(numbers)} thresholds but scores have "
                 f"{checked.shape[1]} columns; pass one threshold a class"
             )
             raise ScribError(msg)
-        if np.isnan(rule.thresholds).any():
-            msg = f"a threshold is NaN in {rule.thresholds}; -inf is for a class always in the set"
+    elif isinstance(rule, SelectiveRule):
+        numbers = (rule.threshold,)
+    if np.isnan(numbers).any():
+        msg = f"a threshold is NaN in {numbers}; -inf is for a class always in the set"
+        raise ScribError(msg)
+    return rule_sets(asdict(rule), checked, _check_trust(rule, trust, len(checked)))
+
+
+def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+    """Return the trust of each row, for the one kind of rule that is made for it."""
+    needed = isinstance(rule, SelectiveRule) and rule.on == "trust"
+    if trust is None:
+        if needed:
+            msg = "the rule was fitted on trust; pass the trust of each row"
             raise ScribError(msg)
-    trust = None
-    if confidence is not None:
-        trust = np.asarray(confidence, dtype=np.float64)
-        if trust.shape != (len(checked),) or np.isnan(trust).any():
-            msg = (
-                f"confidence must be {len(checked)} numbers, one a row, got shape {trust.shape} "
-                f"with {int(np.isnan(trust).sum())} NaN"
-            )
-            raise ScribError(msg)
-    return rule_sets(asdict(rule), checked, trust)
+        return None
+    if not needed:
+        msg = "trust is given, but the rule does not use it; leave it out"
+        raise ScribError(msg)
+    return check_trust(trust, n)

@@ -32,12 +32,15 @@ LAST_PENALTIES = (1000.0, FULL)
 KICK_PENALTIES = (300.0, 100.0, 1000.0, 30.0)  # every fourth kick softens them instead
 MOST_PAIRS = 60
 STARTS = 4  # on each sample
+FEW_ROWS = 60_000  # up to here twice the work is done
 GROWTH = 6  # each sample has so many times the rows of the one before
 NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
 KICK_WINDOW = 0.8  # relative to the window in which a start is followed
 KICK_ROUNDS = 2  # each in a window around the best so far
-KICKS = (8, 40)  # at least and at most
+KICKS = (8, 40)  # at least and at most; the most for every ten thresholds
+CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
+HOPEFUL = 1.5  # a start is worth following for being different up to this multiple of the best loss
 APART = 0.05  # starts differ when the rank of some threshold does by this share of the rows
 
 
@@ -94,14 +97,14 @@ class Tools(NamedTuple):
 
 def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     """Return the work for n rows, k classes and so many thresholds; `effort` multiplies it."""
-    boost = effort * min(max(np.sqrt(1e5 / n), 1.0), 2.0)
+    boost = effort * (2.0 if n <= FEW_ROWS else 1.0)
     fewer = boost * min(1.0, 10.0 / thresholds)
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round(4 * fewer)),
         followed=(max(4, round(6 * fewer)), max(3, round(3 * fewer))),
         finalists=max(2, round(2 * fewer)),
-        kicked_rows=120e3 * boost,
+        kicked_rows=120e3 * boost * min(max(1, thresholds // 10), 6),
     )
 
 
@@ -120,8 +123,10 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             found = _each(pool.map, _follow, found, task, sample, ranks, stage)
         found = _distinct(found)
-        best = _each(pool.map, _finish, enumerate(found[: task.effort.finalists]), task, ranks)
-    losses = [f.loss for f in [*best, *found[len(best) :]]]
+        finalists = [f for f in found if f.loss <= CONTENDING * found[0].loss]
+        kicked = list(itertools.islice(itertools.cycle(finalists), task.effort.finalists))
+        best = _each(pool.map, _finish, enumerate(kicked), task, ranks)
+    losses = [f.loss for f in [*best, *found[len(finalists) :]]]
     return min(best, key=lambda b: b.loss)._replace(start_losses=tuple(sorted(losses)))
 
 
@@ -184,7 +189,8 @@ def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Bes
         window = _everywhere(task) if ranks is None else ranks.window(thresholds, KICK_WINDOW)
         tools = _open(task, task.data, window, rng)
         kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
-        kicks = int(min(max(kicks, KICKS[0]), KICKS[1])) // KICK_ROUNDS
+        most = KICKS[1] * min(max(1, len(thresholds) // 10), 6)
+        kicks = int(min(max(kicks, KICKS[0]), most)) // KICK_ROUNDS
         cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
         thresholds = tools.level.thresholds(cuts)
     level, state = tools.level, tools.state
@@ -197,12 +203,13 @@ def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Gener
     highest = tools.level.rows.groups[:, HIGHEST]
     loss = _descend(tools, task.objective, best, EVERY_PAIR)
     best = tools.state.cuts.copy()
+    few = EVERY_PAIR if len(best) <= 20 else 10
     g, share, again = 0, 0.0, False
     for turn in range(kicks):
         cuts = best.copy()
         if turn % 4 == 0:
             softer = soften(task.objective, KICK_PENALTIES[turn // 4 % len(KICK_PENALTIES)])
-            _descend(tools, softer, cuts, EVERY_PAIR)
+            _descend(tools, softer, cuts, few)
             cuts = tools.state.cuts.copy()
         else:
             if not again:
@@ -212,7 +219,7 @@ def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Gener
             cuts[g] = np.clip(cuts[g] + jump, 0, highest[g])
         after = _descend(tools, task.objective, cuts, 0, g + 1)
         if after < PROMISING * loss:
-            after = _descend(tools, task.objective, tools.state.cuts.copy(), EVERY_PAIR)
+            after = _descend(tools, task.objective, tools.state.cuts.copy(), few)
         again = after < loss
         if again:
             loss, best = after, tools.state.cuts.copy()
@@ -268,14 +275,15 @@ def _distinct(found: list[Found]) -> list[Found]:
 
 
 def _different(found: list[Found], ranks: Ranks) -> list[Found]:
-    """Return the found by loss, those first that are apart from all better ones."""
+    """Return the found by loss, those first that are apart from all better ones and hopeful."""
     first: list[Found] = []
     later: list[Found] = []
     seen: list[Cuts] = []
+    best = min(found, key=lambda f: f.loss)
     for f in _distinct(found):
         at = ranks.of(f.thresholds)
         gaps = [np.abs(at - other).max() / ranks.scores.shape[1] for other in seen]
-        apart = min(gaps, default=1.0) > APART
+        apart = min(gaps, default=1.0) > APART and f.loss <= HOPEFUL * best.loss
         (first if apart else later).append(f)
         if apart:
             seen.append(at)

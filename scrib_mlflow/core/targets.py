@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +47,7 @@ class Targets:
 def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constraint, ...]:
     """Return the constraints that the targets mean, or say what is wrong with them."""
     waived = _known_classes("waive", targets.waive, classes)
+    _check_names(targets, classes)
     kind: Kind = "risk"
     by_class = by_name("risk_targets", targets.risk_targets, classes)
     if targets.miscoverage_targets is not None:
@@ -58,12 +59,12 @@ def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constr
     if targets.overall_target is not None:
         target = _rate("overall_target", targets.overall_target)
         asked.append((OVERALL, "risk", tuple(range(len(classes))), target))
-    for name, (members, value) in (targets.risk_groups or {}).items():
+    for name, (members, value) in _groups(targets).items():
         place = f"risk_groups[{name!r}]"
         asked.append((name, "risk", _known_classes(place, members, classes), _rate(place, value)))
     _all_covered(asked, waived, classes)
     caps = by_name("max_class_abstention", targets.max_class_abstention, classes)
-    asked += [(classes[j], "abstention", (j,), cap) for j, cap in caps.items()]
+    asked += [(classes[j], "abstention", (j,), cap) for j, cap in caps.items() if j not in waived]
     names = {name for name, *_ in asked} | set(classes)
     costs = _amounts("penalty", targets.penalty, names)
     both = _amounts("two_sided_penalty", targets.two_sided_penalty, names)
@@ -88,6 +89,9 @@ def by_name(place: str, value: Target | None, classes: tuple[str, ...]) -> dict[
         rate = _rate(place, value)
         return dict.fromkeys(range(len(classes)), rate)
     named = {str(name): rate for name, rate in value.items()}
+    if len(named) < len(value):
+        msg = f"{place} names a class twice: {list(value)} are the same as text"
+        raise InvalidTargetsError(msg)
     rest = named.pop(DEFAULT, None)
     _known_classes(place, list(named), classes)
     found = {
@@ -137,14 +141,42 @@ def _number(place: str, value: object) -> float:
 def _known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) -> tuple[int, ...]:
     if isinstance(names, str):
         names = (names,)
-    if place.startswith("risk_groups") and not names:
-        msg = f"{place} names no class; name those whose rows are taken together"
+    if not isinstance(names, Iterable):
+        msg = f"{place} is {names!r}, but must be a list of class names"
         raise InvalidTargetsError(msg)
     for name in map(str, names):
         if name not in classes:
             msg = f"{place} names the unknown class {name!r}; {nearest(name, classes)}"
             raise InvalidTargetsError(msg)
     return tuple(sorted({classes.index(str(name)) for name in names}))
+
+
+def _groups(targets: Targets) -> dict[str, tuple[Sequence[str], float]]:
+    """Return the risk groups, each the names of its classes and its target."""
+    groups = {}
+    for name, group in dict(targets.risk_groups or {}).items():
+        try:
+            members, value = group
+        except (TypeError, ValueError) as error:
+            msg = f"risk_groups[{name!r}] is {group!r}, but must be (class names, target)"
+            raise InvalidTargetsError(msg) from error
+        if not members:
+            msg = f"risk_groups[{name!r}] names no class; name those whose rows count together"
+            raise InvalidTargetsError(msg)
+        groups[str(name)] = members, value
+    return groups
+
+
+def _check_names(targets: Targets, classes: tuple[str, ...]) -> None:
+    """Refuse groups that share their name with another constraint."""
+    taken = {*classes, DEFAULT} | ({OVERALL} if targets.overall_target is not None else set())
+    for name in _groups(targets):
+        if name in taken:
+            msg = f"risk_groups names {name!r}, which means something else; take another name"
+            raise InvalidTargetsError(msg)
+    if targets.overall_target is not None and OVERALL in classes:
+        msg = f"a class is named {OVERALL!r}, the word for the overall target; rename it"
+        raise InvalidTargetsError(msg)
 
 
 def _all_covered(

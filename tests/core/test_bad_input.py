@@ -38,6 +38,14 @@ BAD_ROWS = {
     ),
     "class without rows": (SCORES, LABELS * (LABELS != 3), "no row has class '3'.*waive it"),
     "soft shape": (SCORES, SCORES[:, :4], r"shape of scores \(60, 5\), got \(60, 4\)"),
+    "text as soft": (
+        SCORES,
+        SCORES.astype(str).astype(object) + "x",
+        "soft labels must be numbers",
+    ),
+    "ragged labels": (SCORES, [[0], [0, 1]] * 30, "one for each of the 60 rows"),
+    "complex": (SCORES * 1j, LABELS, "complex"),
+    "None label": (SCORES, changed(LABELS.astype(object), 3, None), r"labels\[3\] is None"),
     "negative soft": (SCORES, -SCORES, r"soft labels\[0, 0\] is -"),
 }
 
@@ -72,6 +80,24 @@ BAD_OPTIONS = {
     "group of none": ({"risk_groups": {"g": ((), 0.1)}}, "risk_groups.*names no class"),
     "group of unknown": ({"risk_groups": {"g": (("N7",), 0.1)}}, "unknown class 'N7'"),
     "cap": ({"max_class_abstention": {"N1": 1.5}}, r"max_class_abstention\['N1'\] is 1.5"),
+    "weight as text": ({"empty_weight": "much"}, "empty_weight is 'much', but must be a finite"),
+    "group without target": ({"risk_groups": {"g": 0.1}}, r"must be \(class names, target\)"),
+    "group named like a class": ({"risk_groups": {"N1": (("W",), 0.1)}}, "take another name"),
+    "class named twice": ({"risk_targets": {0: 0.1, "0": 0.2}, "classes": None}, "twice"),
+    "waive nothing known": ({"waive": None}, "waive is None, but must be a list"),
+    "confidence as text": ({"confidence": "high"}, "confidence is 'high', but must be a number"),
+    "too many certify rows": ({"confidence": 0.9, "certify_rows": 1e12}, "certify_rows must lie"),
+    "no threads": ({"threads": 0}, "threads must lie between"),
+    "threads as text": ({"threads": "two"}, "threads is 'two'"),
+    "threshold groups missing": ({"threshold_groups": None}, "threshold_groups is None"),
+    "initial as text": ({"initial": ["a"] * 5}, "initial must be numbers"),
+    "classes as number": ({"classes": 3}, "classes must be a list of names"),
+    "huge weights": (
+        {"sample_weight": np.full(60, 1e308)},
+        r"sample_weight is 1e\+308; scale them",
+    ),
+    "tiny weights": ({"sample_weight": np.full(60, 1e-320)}, "scale them"),
+    "weights as text": ({"sample_weight": ["a"] * 60}, "sample_weight must be numbers"),
     "negative penalty": ({"penalty": -1}, "penalty.*is -1"),
     "penalty of unknown": ({"penalty": {"N8": 1.0, "default": 1.0}}, "'N8', no class and no group"),
     "penalty without default": ({"penalty": {"N1": 1.0}}, "penalty has no 'default'"),
@@ -88,12 +114,12 @@ BAD_OPTIONS = {
     "weights shape": ({"sample_weight": np.ones(3)}, r"each of the 60 rows, got shape \(3,\)"),
     "confidence": ({"confidence": 95}, "confidence must lie between 0 and 1, got 95"),
     "certify rows alone": ({"certify_rows": 5}, "certify_rows is 5 without a confidence"),
-    "certify no rows": ({"confidence": 0.9, "certify_rows": 0}, "certify_rows is 0"),
+    "certify no rows": ({"confidence": 0.9, "certify_rows": 0}, "certify_rows must lie between"),
     "threshold groups": ({"threshold_groups": "each"}, "threshold_groups is 'each'"),
     "threshold of unknown": ({"threshold_groups": ["N5"]}, "threshold_groups names class 'N5'"),
     "initial": ({"initial": [0.5]}, "initial must be 5 thresholds"),
     "seed": ({"seed": -1}, "seed is -1"),
-    "effort": ({"effort": 0}, "effort is 0"),
+    "effort": ({"effort": 0}, "effort must be above 0, got 0"),
     "class names": ({"classes": NAMES[:4]}, "classes names 4 classes but scores have 5"),
     "names twice": ({"classes": ("a", "a", "b", "c", "d")}, "'a' stand more than once"),
     "named default": ({"classes": ("default", *"abcd")}, "named 'default'.*rename it"),
@@ -114,7 +140,7 @@ def test_bad_rules_are_refused():
         predict_sets(SCORES, [0.1, np.nan, 0.1, 0.1, 0.1])
     with pytest.raises(ScribError, match="confidence must lie"):
         evaluate_sets(SCORES, LABELS, [0.5] * 5, confidence=1.5)
-    with pytest.raises(ScribError, match="delta is 1"):
+    with pytest.raises(ScribError, match="delta must lie"):
         fit_sgr(SCORES, LABELS, delta=1)
     with pytest.raises(ScribError, match="not soft labels"):
         fit_label(SCORES, SCORES)
@@ -131,12 +157,39 @@ def test_bad_rules_are_refused():
         (("1.0", "2.0", "3.0", "4.0", "5.0"), LABELS + 1.0),
         (None, LABELS.astype(np.uint8)),
         (None, LABELS.astype(str)),
+        (("1.0", "2.0", "3.0", "4.0", "5.0"), LABELS + 1),
+        (("a", "b", "c", "d", "e"), LABELS.astype(object)),
     ],
-    ids=["indices", "names", "objects", "reversed", "floats", "float names", "bytes", "text"],
+    ids=[
+        "indices",
+        "names",
+        "objects",
+        "reversed",
+        "floats",
+        "float names",
+        "bytes",
+        "text",
+        "float names of whole labels",
+        "indices as objects",
+    ],
 )
 def test_labels_mean_names_first_and_indices_where_no_name_is_a_number(names, labels):
     wanted = fit_thresholds(SCORES, LABELS, effort=0.1)
     assert fit_thresholds(SCORES, labels, classes=names, effort=0.1).thresholds == wanted.thresholds
+
+
+def test_an_absent_class_is_refused_whatever_the_target():
+    present = LABELS != 2
+    with pytest.raises(ScribError, match="no row has class '2'"):
+        fit_thresholds(SCORES[present], LABELS[present], None, overall_target=0.1)
+    options = {"waive": ["2"], "max_class_abstention": 0.9, "effort": 0.1}
+    assert fit_thresholds(SCORES[present], LABELS[present], **options).loss >= 0
+
+
+def test_nothing_to_enforce_is_allowed():
+    fit = fit_thresholds(SCORES, LABELS, waive=["0", "1", "2", "3", "4"], effort=0.1)
+    assert fit.loss == 0
+    assert fit.constraints == ()
 
 
 def test_truth_values_are_names_where_classes_are_named_so():

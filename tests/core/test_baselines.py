@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from scrib_mlflow import (
+    ScribError,
     evaluate_sets,
     fit_label,
     fit_sgr,
@@ -50,11 +51,20 @@ def test_sgr_keeps_its_exact_bound_and_abstains_with_all_classes(decimals):
 
 def test_sgr_on_a_confidence_of_its_own_keeps_the_surest_rows():
     trust = -np.abs(np.arange(3_000.0) - 500)
-    fit = fit_sgr(SCORES, LABELS, 0.25, confidence=trust)
-    certain = predict_sets(SCORES, fit.rule, confidence=trust).sum(axis=1) == 1
+    fit = fit_sgr(SCORES, LABELS, 0.25, trust=trust)
+    certain = predict_sets(SCORES, fit.rule, trust=trust).sum(axis=1) == 1
     assert (certain == (trust >= fit.rule.threshold)).all()
     assert certain.any()
     assert evaluate_sets(SCORES, LABELS, fit, trust=trust).n_certain == certain.sum()
+    weights = np.arange(3_000) % 2
+    some = evaluate_sets(SCORES, LABELS, fit, trust=trust, sample_weight=weights)
+    assert some.n_certain == certain[1::2].sum()
+    with pytest.raises(ScribError, match="fitted on trust; pass"):
+        predict_sets(SCORES, fit)
+    with pytest.raises(ScribError, match="does not use it"):
+        predict_sets(SCORES, fit_sgr(SCORES, LABELS), trust=trust)
+    with pytest.raises(ScribError, match="one a row"):
+        evaluate_sets(SCORES, LABELS, fit, trust=trust[:5], sample_weight=weights)
 
 
 def test_sgr_abstains_always_where_nothing_passes():
@@ -86,6 +96,11 @@ def test_label_is_the_highest_threshold_within_each_target(decimals):
         assert (own < threshold).mean() <= target
         higher = np.unique(own[own >= threshold])
         assert (own < higher[1]).mean() > target
+
+
+def test_label_needs_targets():
+    with pytest.raises(ScribError, match="no target covers class '0'"):
+        fit_label(SCORES, LABELS, None)
 
 
 def test_conformal_label_keeps_a_rank_more():

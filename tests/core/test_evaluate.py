@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrib_mlflow import ScribError, evaluate_sets, predict_sets
+from scrib_mlflow import ScribError, SelectiveRule, evaluate_sets, fit_thresholds, predict_sets
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
+from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.synthetic import draw_scores
 from tests.oracles import naive_counts
 
@@ -44,6 +45,29 @@ def test_report_is_what_plain_counts_say(seed, decimals, weighted):
             assert of_class.risk_upper_kl == risk_upper_kl(wrong[k], certain[k], 0.95)
 
 
+def test_bounds_are_at_the_confidence_asked_for():
+    scores, labels = draw_scores(300)
+    reports = [evaluate_sets(scores, labels, [0.4] * 5, confidence=c) for c in (0.5, 0.99)]
+    for report in reports:
+        part = report.by_class["2"]
+        assert part.risk_upper == risk_upper(part.n_wrong, part.n_certain, report.confidence)
+        overall = risk_upper(report.n_wrong, report.n_certain, report.confidence)
+        assert report.overall_risk_upper == overall
+    assert reports[0].by_class["2"].risk_upper < reports[1].by_class["2"].risk_upper
+
+
+def test_rows_without_finite_scores_are_never_certain_when_served():
+    scores = [[np.nan, 0.9], [0.9, np.inf], [0.9, 0.1]]
+    for rule in (
+        {"kind": "thresholds", "thresholds": [0.5, 0.5]},
+        {"kind": "selective", "threshold": 0.5},
+        {"kind": "top1"},
+    ):
+        assert rule_sets(rule, scores).tolist() == [[False] * 2, [False] * 2, [True, False]]
+    with pytest.raises(ScribError, match="NaN"):
+        predict_sets([[0.9, 0.1]], SelectiveRule(threshold=float("nan")))
+
+
 def test_weights_of_0_and_1_leave_rows_out_and_bounds_in():
     scores, labels = draw_scores(200)
     keep = np.arange(200) % 3 > 0
@@ -69,3 +93,11 @@ def test_one_row_can_be_measured_and_none_cannot():
     assert report.by_class["b"].risk_upper == 1
     with pytest.raises(ScribError, match="0 rows"):
         evaluate_sets(np.zeros((0, 2)), [], [0.5, 0.5])
+
+
+def test_a_fit_its_rule_and_its_thresholds_give_the_same_sets():
+    scores, labels = draw_scores(100)
+    fit = fit_thresholds(scores, labels, effort=0.1)
+    sets = [predict_sets(scores, rule) for rule in (fit, fit.rule, fit.thresholds)]
+    assert (sets[0] == sets[1]).all()
+    assert (sets[0] == sets[2]).all()

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from scrib_mlflow import evaluate_sets, fit_label, fit_thresholds
+from scrib_mlflow.core import fit as fit_module
+from scrib_mlflow.errors import SearchMismatchError
 from scrib_mlflow.synthetic import draw_scores
 from tests.oracles import naive_loss
 
@@ -50,6 +52,21 @@ CASES = {
     "margin for more rows": (
         {"confidence": 0.95, "certify_rows": 1_750},
         {"groups": SINGLE, "margin": (0.95, 2.5)},
+    ),
+    "penalties by name": (
+        {"overall_target": 0.05, "penalty": {"N1": 3.0, "overall": 7.0, "default": 50.0}},
+        {
+            "groups": [*SINGLE, ("risk", EVERYONE, 0.05)],
+            "penalty": [50.0, 3.0, 50.0, 50.0, 50.0, 7.0],
+        },
+    ),
+    "two-sided by name": (
+        {"two_sided_penalty": {"N1": 4.0, "default": 1.0}, "penalty": 20.0},
+        {"groups": SINGLE, "penalty": 20.0, "two_sided": [1.0, 4.0, 1.0, 1.0, 1.0]},
+    ),
+    "mis-coverage with a margin": (
+        {"miscoverage_targets": 0.1, "confidence": 0.9},
+        {"groups": [("miscoverage", (j,), 0.1) for j in range(5)], "margin": (0.9, 1.0)},
     ),
     "one threshold": ({"threshold_groups": "all"}, {"groups": SINGLE}),
     "some share a threshold": ({"threshold_groups": ["N1", "W"]}, {"groups": SINGLE}),
@@ -103,13 +120,67 @@ def test_weights_count_like_repeated_rows(case):
     assert weighted.loss == pytest.approx(same.loss, rel=0.02)
 
 
-@pytest.mark.parametrize("case", ["one number", "overall alone", "set sizes", "abstention cap"])
-def test_soft_labels_give_the_loss_of_the_formula(case):
+SOFT = ["one number", "overall alone", "set sizes", "abstention cap", "margin for more rows"]
+
+
+@pytest.mark.parametrize("case", SOFT)
+@pytest.mark.parametrize("labels", [SCORES, LABELS], ids=["soft", "hard"])
+def test_weighted_rows_give_the_loss_of_the_formula(case, labels):
     options, oracle = CASES[case]
     weights = np.random.default_rng(1).random(len(SCORES))
-    fit = fit_thresholds(SCORES, SCORES, classes=CLASSES, sample_weight=weights, **options)
-    loss = naive_loss(SCORES, SCORES, fit.thresholds, weights=weights, **oracle)
+    fit = fit_thresholds(SCORES, labels, classes=CLASSES, sample_weight=weights, **options)
+    if "margin" in oracle:
+        oracle = {**oracle, "margin": (0.95, 1_750 / weights.sum())}
+    loss = naive_loss(SCORES, labels, fit.thresholds, weights=weights, **oracle)
     assert fit.loss == pytest.approx(loss, rel=1e-9)
+
+
+def test_soft_labels_on_samples_and_windows_give_the_loss_of_the_formula():
+    scores, _ = draw_scores(6_000, seed=8)
+    fit = fit_thresholds(scores, scores, effort=0.2)
+    loss = naive_loss(scores, scores, fit.thresholds, groups=SINGLE)
+    assert fit.loss == pytest.approx(loss, rel=1e-9)
+    abstention = 1 - evaluate_sets(scores, scores, fit).n_certain / 6_000
+    assert abstention < 0.4
+
+
+def test_rates_are_those_of_the_report():
+    options = {"max_class_abstention": 0.3, "overall_target": 0.05}
+    fit = fit_thresholds(SCORES, LABELS, classes=CLASSES, **options)
+    report = evaluate_sets(SCORES, LABELS, fit)
+    for constraint in fit.constraints:
+        if constraint.kind == "abstention":
+            wanted = report.by_class[constraint.name].abstention_rate
+        elif constraint.name == "overall":
+            wanted = report.overall_risk
+        else:
+            wanted = report.by_class[constraint.name].risk
+        assert constraint.rate == pytest.approx(wanted, abs=1e-12)
+        assert constraint.excess == pytest.approx(max(wanted - constraint.target, 0), abs=1e-12)
+    covered = fit_thresholds(SCORES, LABELS, classes=CLASSES, miscoverage_targets=0.2)
+    report = evaluate_sets(SCORES, LABELS, covered)
+    for constraint in covered.constraints:
+        assert constraint.rate == pytest.approx(report.by_class[constraint.name].miscoverage)
+
+
+def test_a_rate_at_its_target_meets_it():
+    labels = np.repeat([0, 1], [100, 100])
+    scores = np.where(labels[:, None] == [0, 1], 0.9, 0.1)
+    scores[:29] = [0.1, 0.9]
+    fit = fit_thresholds(scores, labels, 0.29)
+    assert fit.constraints[0].rate == 0.29
+    assert fit.constraints[0].met
+    assert fit.loss < 1e-12
+
+
+def test_a_search_that_counts_other_rows_than_are_served_is_caught(monkeypatch):
+    def elsewhere(data, thresholds):
+        return data.by_class(thresholds) + 0.05
+
+    monkeypatch.setattr(fit_module, "centre", elsewhere)
+    for weights in (None, SCORES[:, 0] + 0.5):
+        with pytest.raises(SearchMismatchError, match="please report this"):
+            fit_thresholds(SCORES, LABELS, effort=0.1, sample_weight=weights)
 
 
 def test_soft_labels_that_are_certain_are_labels():
@@ -165,7 +236,6 @@ def test_logits_are_as_good_as_probabilities():
 
 
 def test_a_start_given_is_never_lost():
-    good = fit_thresholds(SCORES, LABELS, effort=4)
     for n in (len(SCORES), 9_000):
         scores, labels = draw_scores(n, seed=3)
         good = fit_thresholds(scores, labels, effort=2, seed=5)
