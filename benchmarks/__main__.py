@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import classes, growth, losses, start, times
+from benchmarks import classes, growth, losses, moves, start, times
 
 # Growth comes first: a child's peak memory counts from its parent's, which has to be small then.
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "times": lambda _: times.run(),
     "losses": lambda chosen: losses.run(chosen.data, quick=chosen.quick),
     "classes": lambda chosen: classes.run(chosen.data),
+    "moves": lambda _: moves.run(),
 }
 
 

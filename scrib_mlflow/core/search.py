@@ -35,7 +35,6 @@ STARTS = 4  # on each sample
 FEW_ROWS = 60_000  # up to here twice the work is done
 GROWTH = 6  # each sample has so many times the rows of the one before
 NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
-KICK_WINDOW = 0.8  # relative to the window in which a start is followed
 KICK_ROUNDS = 2  # each in a window around the best so far
 KICKS = (8, 40)  # at least and at most; the most for every ten thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
@@ -52,6 +51,7 @@ class Effort(NamedTuple):
     followed: tuple[int, int]  # starts that go on to the second sample, and further
     finalists: int  # starts that are kicked on all rows
     kicked_rows: float  # kicks times rows, for each finalist
+    kick_window: float  # relative to the window in which a start is followed
 
 
 class Task(NamedTuple):
@@ -97,14 +97,16 @@ class Tools(NamedTuple):
 
 def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     """Return the work for n rows, k classes and so many thresholds; `effort` multiplies it."""
-    boost = effort * (2.0 if n <= FEW_ROWS else 1.0)
+    few = n <= FEW_ROWS
+    boost = effort * (2.0 if few else 1.0)
     fewer = boost * min(1.0, 10.0 / thresholds)
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round(4 * fewer)),
-        followed=(max(4, round(6 * fewer)), max(3, round(3 * fewer))),
+        followed=(max(4, round(6 * fewer)), max(2, round(2.5 * fewer))),
         finalists=max(2, round(2 * fewer)),
-        kicked_rows=120e3 * boost * min(max(1, thresholds // 10), 6),
+        kick_window=0.8 if few else 0.5,
+        kicked_rows=80e3 * boost * min(max(1, thresholds // 10), 6),
     )
 
 
@@ -186,7 +188,11 @@ def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Bes
     rng = task.random(3, number)
     thresholds = found.thresholds
     for _ in range(KICK_ROUNDS):
-        window = _everywhere(task) if ranks is None else ranks.window(thresholds, KICK_WINDOW)
+        window = (
+            _everywhere(task)
+            if ranks is None
+            else ranks.window(thresholds, task.effort.kick_window)
+        )
         tools = _open(task, task.data, window, rng)
         kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
         most = KICKS[1] * min(max(1, len(thresholds) // 10), 6)
@@ -201,8 +207,7 @@ def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Bes
 def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Generator) -> Cuts:
     """Move one cut far, or soften all penalties, let the others adapt, and keep what is better."""
     highest = tools.level.rows.groups[:, HIGHEST]
-    loss = _descend(tools, task.objective, best, EVERY_PAIR)
-    best = tools.state.cuts.copy()
+    loss = float(place(tools.level.rows, task.objective, tools.state, best))
     few = EVERY_PAIR if len(best) <= 20 else 10
     g, share, again = 0, 0.0, False
     for turn in range(kicks):
