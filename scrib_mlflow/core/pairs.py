@@ -1,8 +1,7 @@
 """Two thresholds at once: the loss of every cell of a grid of cuts from one pass over the rows.
 
 A row adds to rectangles of the grid only, so their corners are marked and summed up afterwards.
-Mis-coverage terms are left out: where there are some, no pairs are tried, for without risks every
-threshold has an optimum of its own, which sweeps find.
+Mis-coverage terms are left out: where there are some, no pairs are tried.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ FEW_ROWS = 60_000  # up to here twice the work is done
 GROWTH = 6  # each sample has so many times the rows of the one before
 NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
 KICK_ROUNDS = 2  # each in a window around the best so far
-KICKS = (8, 40)  # at least and at most; the most for every ten thresholds
+KICKS = (8, 40)  # at least, and at most for five thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
-HOPEFUL = 1.5  # a start is worth following for being different up to this multiple of the best loss
+HOPEFUL = 3.0  # a start is worth following for being different up to this multiple of the best loss
 APART = 0.05  # starts differ when the rank of some threshold does by this share of the rows
 
 
@@ -103,10 +103,10 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round(4 * fewer)),
-        followed=(max(4, round(6 * fewer)), max(2, round(2.5 * fewer))),
+        followed=(max(4, round(6 * fewer)), max(2, round((4 if few else 2) * fewer))),
         finalists=max(2, round(2 * fewer)),
         kick_window=0.8 if few else 0.5,
-        kicked_rows=80e3 * boost * min(max(1, thresholds // 10), 6),
+        kicked_rows=80e3 * boost * min(max(1, thresholds // 5), 6),
     )
 
 
@@ -195,7 +195,7 @@ def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Bes
         )
         tools = _open(task, task.data, window, rng)
         kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
-        most = KICKS[1] * min(max(1, len(thresholds) // 10), 6)
+        most = KICKS[1] * min(max(1, len(thresholds) // 5), 6)
         kicks = int(min(max(kicks, KICKS[0]), most)) // KICK_ROUNDS
         cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
         thresholds = tools.level.thresholds(cuts)
