@@ -32,9 +32,9 @@ format: $(INSTALLED)  ## format the code and repair what ruff can repair
 	@$(PYTHON) -m ruff check --fix-only
 	@$(PYTHON) -m ruff format
 
-bench: $(INSTALLED)  ## print the figures that the README claims
+bench: $(INSTALLED)  ## print the figures that the README claims, a few minutes
 	@echo "== benchmarks"
-	@$(PYTHON) -m benchmarks
+	@$(PYTHON) -m benchmarks --quick
 
 clean:  ## delete caches, compiled kernels and builds; .venv stays
 	@echo "== delete caches and builds"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.checks import as_floats, as_number, nearest
+from scrib_mlflow.core.checks import as_floats, as_number
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
 from scrib_mlflow.core.dual import abstention_bound, are_probabilities
 from scrib_mlflow.core.fits import NAN, Fit, describe_fit
@@ -26,7 +26,13 @@ from scrib_mlflow.core.problem import Data, centre, make_data
 from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.core.rules import ThresholdRule
 from scrib_mlflow.core.search import Best, Task, plan_effort, search
-from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints
+from scrib_mlflow.core.targets import (
+    Constraint,
+    Target,
+    Targets,
+    known_classes,
+    make_constraints,
+)
 from scrib_mlflow.errors import InvalidTargetsError, ScribError, SearchMismatchError
 from scrib_mlflow.serving import threshold_sets
 
@@ -207,14 +213,7 @@ def _own_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> ND
             msg = f"threshold_groups is {groups!r}; use 'class', 'all', or a list of class names"
             raise ScribError(msg)
         return np.arange(len(classes) if groups == "class" else 0)
-    if not isinstance(groups, Iterable):
-        msg = f"threshold_groups is {groups!r}; use 'class', 'all', or a list of class names"
-        raise ScribError(msg)
-    for name in map(str, groups):
-        if name not in classes:
-            msg = f"threshold_groups names class {name!r}; {nearest(name, classes)}"
-            raise ScribError(msg)
-    return np.array(sorted({classes.index(str(name)) for name in groups}), dtype=np.int64)
+    return np.array(known_classes("threshold_groups", groups, classes), dtype=np.int64)
 
 
 def _initial(initial: Sequence[float] | None, data: Data) -> NDArray[np.float64] | None:

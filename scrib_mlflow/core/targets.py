@@ -46,7 +46,7 @@ class Targets:
 
 def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constraint, ...]:
     """Return the constraints that the targets mean, or say what is wrong with them."""
-    waived = _known_classes("waive", targets.waive, classes)
+    waived = known_classes("waive", targets.waive, classes)
     _check_names(targets, classes)
     kind: Kind = "risk"
     by_class = by_name("risk_targets", targets.risk_targets, classes)
@@ -61,7 +61,7 @@ def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constr
         asked.append((OVERALL, "risk", tuple(range(len(classes))), target))
     for name, (members, value) in _groups(targets).items():
         place = f"risk_groups[{name!r}]"
-        asked.append((name, "risk", _known_classes(place, members, classes), _rate(place, value)))
+        asked.append((name, "risk", known_classes(place, members, classes), _rate(place, value)))
     _all_covered(asked, waived, classes)
     caps = by_name("max_class_abstention", targets.max_class_abstention, classes)
     asked += [(classes[j], "abstention", (j,), cap) for j, cap in caps.items() if j not in waived]
@@ -93,7 +93,7 @@ def by_name(place: str, value: Target | None, classes: tuple[str, ...]) -> dict[
         msg = f"{place} names a class twice: {list(value)} are the same as text"
         raise InvalidTargetsError(msg)
     rest = named.pop(DEFAULT, None)
-    _known_classes(place, list(named), classes)
+    known_classes(place, list(named), classes)
     found = {
         j: _rate(f"{place}[{name!r}]", named[name])
         for j, name in enumerate(classes)
@@ -138,7 +138,8 @@ def _number(place: str, value: object) -> float:
         raise InvalidTargetsError(msg) from error
 
 
-def _known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) -> tuple[int, ...]:
+def known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the indices of classes that are named at some place."""
     if isinstance(names, str):
         names = (names,)
     if not isinstance(names, Iterable):

@@ -89,7 +89,10 @@ BAD_OPTIONS = {
     "too many certify rows": ({"confidence": 0.9, "certify_rows": 1e12}, "certify_rows must lie"),
     "no threads": ({"threads": 0}, "threads must lie between"),
     "threads as text": ({"threads": "two"}, "threads is 'two'"),
-    "threshold groups missing": ({"threshold_groups": None}, "threshold_groups is None"),
+    "threshold groups missing": (
+        {"threshold_groups": None},
+        "threshold_groups is None, but must be a list of class names",
+    ),
     "initial as text": ({"initial": ["a"] * 5}, "initial must be numbers"),
     "classes as number": ({"classes": 3}, "classes must be a list of names"),
     "huge weights": (
@@ -116,7 +119,10 @@ BAD_OPTIONS = {
     "certify rows alone": ({"certify_rows": 5}, "certify_rows is 5 without a confidence"),
     "certify no rows": ({"confidence": 0.9, "certify_rows": 0}, "certify_rows must lie between"),
     "threshold groups": ({"threshold_groups": "each"}, "threshold_groups is 'each'"),
-    "threshold of unknown": ({"threshold_groups": ["N5"]}, "threshold_groups names class 'N5'"),
+    "threshold of unknown": (
+        {"threshold_groups": ["N5"]},
+        "threshold_groups names the unknown class 'N5'",
+    ),
     "initial": ({"initial": [0.5]}, "initial must be 5 thresholds"),
     "seed": ({"seed": -1}, "seed is -1"),
     "effort": ({"effort": 0}, "effort must be above 0, got 0"),
