@@ -35,7 +35,6 @@ STARTS = 4  # on each sample
 FEW_ROWS = 60_000  # up to here twice the work is done
 GROWTH = 6  # each sample has so many times the rows of the one before
 NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
-KICK_ROUNDS = 2  # each in a window around the best so far
 KICKS = (8, 40)  # at least, and at most for five thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
@@ -52,6 +51,7 @@ class Effort(NamedTuple):
     finalists: int  # starts that are kicked on all rows
     kicked_rows: float  # kicks times rows, for each finalist
     kick_window: float  # relative to the window in which a start is followed
+    kick_rounds: int  # each in a window around the best so far
 
 
 class Task(NamedTuple):
@@ -102,11 +102,15 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     fewer = boost * min(1.0, 10.0 / thresholds)
     return Effort(
         first_rows=max(2_500, 150 * k),
-        samples=max(2, round(4 * fewer)),
-        followed=(max(4, round(6 * fewer)), max(2, round((4 if few else 2) * fewer))),
+        samples=max(2, round((8 if few else 4) * fewer)),
+        followed=(
+            max(4, round((9 if few else 6) * fewer)),
+            max(2, round((4 if few else 2) * fewer)),
+        ),
         finalists=max(2, round(2 * fewer)),
         kick_window=0.8 if few else 0.5,
-        kicked_rows=80e3 * boost * min(max(1, thresholds // 5), 6),
+        kick_rounds=3 if few else 2,
+        kicked_rows=(160e3 if few else 80e3) * boost * min(max(1, thresholds // 5), 6),
     )
 
 
@@ -187,7 +191,7 @@ def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Bes
     number, found = numbered
     rng = task.random(3, number)
     thresholds = found.thresholds
-    for _ in range(KICK_ROUNDS):
+    for _ in range(task.effort.kick_rounds):
         window = (
             _everywhere(task)
             if ranks is None
@@ -196,7 +200,7 @@ def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Bes
         tools = _open(task, task.data, window, rng)
         kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
         most = KICKS[1] * min(max(1, len(thresholds) // 5), 6)
-        kicks = int(min(max(kicks, KICKS[0]), most)) // KICK_ROUNDS
+        kicks = int(min(max(kicks, KICKS[0]), most)) // task.effort.kick_rounds
         cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
         thresholds = tools.level.thresholds(cuts)
     level, state = tools.level, tools.state
