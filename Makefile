@@ -1,13 +1,18 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+RUNTIME := $(VENV)/.runtime
+comma := ,
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test test-all lint format bench clean
+.PHONY: help demo test test-all lint format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(RUNTIME)  ## the whole story on real data: train, register, calibrate, serve, ask
+	@$(PYTHON) -m scrib_mlflow demo
 
 test: lint  ## all checks and the quick tests; sets everything up on a fresh machine
 	@echo "== pytest: the quick tests"
@@ -43,12 +48,19 @@ clean:  ## delete caches, compiled kernels and builds; .venv stays
 	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .numba_cache .pytest_cache .ruff_cache
 
 # uv installs in seconds what pip installs in minutes; where uv is not to be had, pip does it.
-$(INSTALLED): pyproject.toml | $(PYTHON)
-	@echo "== install scrib_mlflow and its development tools into $(VENV)"
+define install
+	@echo "== install $(1) into $(VENV)"
 	@{ $(PYTHON) -m pip install -qq uv \
-		&& $(PYTHON) -m uv pip install --quiet --python $(PYTHON) -e '.[dev]'; } \
-		|| { echo "== uv did not do it: pip instead"; $(PYTHON) -m pip install -qq -e '.[dev]'; }
+		&& $(PYTHON) -m uv pip install --quiet --python $(PYTHON) -e '$(2)'; } \
+		|| { echo "== uv did not do it: pip instead"; $(PYTHON) -m pip install -qq -e '$(2)'; }
 	@touch $@
+endef
+
+$(RUNTIME): pyproject.toml | $(PYTHON)
+	$(call install,scrib_mlflow,.)
+
+$(INSTALLED): pyproject.toml | $(PYTHON)
+	$(call install,scrib_mlflow and its development tools,.[dev$(comma)flavours])
 
 $(PYTHON):
 	@echo "== create $(VENV)"

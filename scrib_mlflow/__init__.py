@@ -46,20 +46,31 @@ if TYPE_CHECKING:
         predict_sets as predict_sets,
     )
     from scrib_mlflow.errors import ScribError as ScribError
+    from scrib_mlflow.results import SetClassifier as SetClassifier
     from scrib_mlflow.results import from_json as from_json
     from scrib_mlflow.results import to_json as to_json
+    from scrib_mlflow.workflows.calibrate import Calibration as Calibration
+    from scrib_mlflow.workflows.calibrate import calibrate as calibrate
+    from scrib_mlflow.workflows.evaluate import Evaluation as Evaluation
+    from scrib_mlflow.workflows.evaluate import evaluate as evaluate
+    from scrib_mlflow.workflows.register import register as register
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Calibration": "workflows.calibrate",
     "ClassReport": "core.evaluate",
     "ConstraintFit": "core.fits",
+    "Evaluation": "workflows.evaluate",
     "Fit": "core.fits",
     "ScribError": "errors",
     "SelectiveRule": "core.rules",
+    "SetClassifier": "results",
     "SetReport": "core.evaluate",
     "ThresholdRule": "core.rules",
     "TopRule": "core.rules",
+    "calibrate": "workflows.calibrate",
+    "evaluate": "workflows.evaluate",
     "evaluate_sets": "core.evaluate",
     "fit_label": "core.baselines",
     "fit_sgr": "core.baselines",
@@ -68,6 +79,7 @@ _HOMES = {
     "fit_top1": "core.baselines",
     "from_json": "results",
     "predict_sets": "core.rules",
+    "register": "workflows.register",
     "to_json": "results",
 }
 

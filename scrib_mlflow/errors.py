@@ -25,3 +25,19 @@ class InvalidWeightsError(ScribError):
 
 class SearchMismatchError(RuntimeError):
     """The search counted other rows than the served rule does: a defect of this package."""
+
+
+class InvalidSettingsError(ScribError):
+    """Parameters of a command that cannot be used."""
+
+
+class InvalidDataError(ScribError):
+    """A table that cannot be read, or lacks what is needed."""
+
+
+class StoreError(ScribError):
+    """A tracking store or model registry that does not answer, or refuses."""
+
+
+class ModelError(ScribError):
+    """A model that is not there, or gives no scores."""

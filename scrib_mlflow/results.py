@@ -9,21 +9,77 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fits import Fit
-from scrib_mlflow.core.rules import SelectiveRule, ThresholdRule, TopRule
+from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, TopRule
 from scrib_mlflow.errors import ScribError
 
 SCHEMA_VERSION = 1
 
-Result = Fit | SetReport | ThresholdRule | SelectiveRule | TopRule
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The classifier that a set classifier is made from, as the registry names it."""
+
+    uri: str  # with a version's number, never with an alias
+    name: str
+    version: str  # "" for a logged model that has none
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRecord:
+    """Which rows were used."""
+
+    source: str
+    digest: str  # of all rows, whatever their order
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSource:
+    """How a model is asked for scores, and where they stand in what it returns."""
+
+    call: str  # a method of the native model, "session" (ONNX) or "predict" (pyfunc)
+    key: str | int | None = None  # entry or column of the output
+    columns: tuple[str | int, ...] | None = None  # of the output, in class order
+    single: Literal["", "probability", "margin"] = ""  # one score, of the second of two classes
+    transform: Literal["none", "softmax", "sigmoid"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetClassifier:
+    """A set classifier as `scrib.json` holds it: what serving needs, and where it comes from."""
+
+    classes: tuple[str, ...]
+    rule: Rule
+    scores: ScoreSource
+    class_miscoverage: tuple[float, ...]  # on certify rows where there are any
+    risk_targets: dict[str, float]  # of the classes that have one enforced
+    overall_target: float | None
+    waived: tuple[str, ...]
+    confidence: float
+    mode: str
+    certified: bool
+    base: Base
+    fit_data: DataRecord
+    certify_data: DataRecord | None
+    fit: Fit
+    fit_report: SetReport
+    certify_report: SetReport | None
+    package_version: str
+
+
+Result = Fit | SetReport | SetClassifier | ThresholdRule | SelectiveRule | TopRule
 TYPES: dict[str, type[Any]] = {
     "fit": Fit,
+    "set_classifier": SetClassifier,
     "set_report": SetReport,
     "threshold_rule": ThresholdRule,
     "selective_rule": SelectiveRule,

@@ -1,13 +1,92 @@
-"""Compiled kernels are kept in a folder of their own for each state of the sources.
+"""Stores for tests: real sqlite ones, made once and copied.
 
-Numba looks at the file of the function called only; a kernel that it calls may have changed.
+Compiled kernels are kept in a folder of their own for each state of the sources, because numba
+looks at the file of the function called only; a kernel that it calls may have changed.
 """
 
 import hashlib
 import os
+import shutil
+import sqlite3
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "scrib_mlflow" / "core").glob("*.py"))
 STATE = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / STATE)
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
+for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
+    os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory):
+    """A fresh sqlite store; its migrations take seconds, so it is made once."""
+    import mlflow  # noqa: PLC0415  # most tests of the core run without it
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+def copy_store(source, folder, artifacts=None):
+    """Copy a store into a folder of its own, artifacts of new runs included."""
+    path = folder / "mlflow.db"
+    shutil.copy(source, path)
+    place = artifacts or str(folder / "mlruns" / "0")
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE experiments SET artifact_location = ?", [place])
+    database.close()
+    return f"sqlite:///{path}"
+
+
+@contextmanager
+def using(uri, folder):
+    """Make a store and a folder the current ones."""
+    import mlflow  # noqa: PLC0415
+
+    before = mlflow.get_tracking_uri(), Path.cwd()
+    mlflow.set_tracking_uri(uri)
+    os.chdir(folder)
+    try:
+        yield uri
+    finally:
+        while mlflow.active_run():
+            mlflow.end_run()
+        mlflow.set_tracking_uri(before[0])
+        os.chdir(before[1])
+
+
+@pytest.fixture
+def store(empty_store, tmp_path):
+    """An empty store in the test's own folder, which is the current one as well."""
+    with using(copy_store(empty_store, tmp_path), tmp_path) as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def calibrated_folder(empty_store, tmp_path_factory):
+    """A store with a classifier and the set classifier that `calibrate` made of it."""
+    import scrib_mlflow  # noqa: PLC0415
+    from tests.models import draw_table, register_pipeline  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("calibrated")
+    with using(copy_store(empty_store, folder), folder):
+        draw_table(600, seed=2).to_parquet("fit.parquet")
+        draw_table(500, seed=3).to_csv("other.csv", index=False)
+        done = scrib_mlflow.calibrate(
+            register_pipeline(), "fit.parquet", "label", risk_targets=0.05
+        )
+    return folder, done
+
+
+@pytest.fixture
+def calibrated(calibrated_folder):
+    """What `calibrate` returned, in its store, which tests read and do not change."""
+    folder, done = calibrated_folder
+    with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
+        yield done

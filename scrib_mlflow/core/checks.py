@@ -150,6 +150,13 @@ def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray
     return found.astype(np.int32)
 
 
+def labels_for(indices: NDArray[np.int32], classes: tuple[str, ...]) -> NDArray[np.generic]:
+    """Return labels that `check_labels` reads as these indices, whatever the classes are called."""
+    if any(WHOLE.fullmatch(name) for name in classes):
+        return np.array(classes)[indices]
+    return indices
+
+
 def _class_of(value: object, index: dict[str, int], *, named: bool) -> int:
     """Return the class that a label means, -1 for none."""
     if value is None or value != value:  # noqa: PLR0124  # NaN, of whatever type

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
 from scrib_mlflow.core.checks import as_number, check_trust
 from scrib_mlflow.core.counts import count_sets
 from scrib_mlflow.core.fits import NAN, Fit
-from scrib_mlflow.core.rows import check_rows
+from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.rules import Rule, predict_sets
 
 
@@ -90,6 +90,11 @@ def evaluate_sets(
     if trust is not None:
         trust = check_trust(trust, len(rows.kept))[rows.kept]
     sets = predict_sets(rows.scores, plain, trust=trust)
+    return measure_sets(sets, rows, confidence)
+
+
+def measure_sets(sets: NDArray[np.bool_], rows: Labelled, confidence: float) -> SetReport:
+    """Measure sets on the labelled rows they were made for."""
     counts = count_sets(sets, *rows[1:4])
     number = _whole if rows.counted else float
     total = counts.members.sum()

@@ -1,0 +1,1 @@
+"""The code that touches MLflow stores, files and figures."""

@@ -1,0 +1,109 @@
+"""Figures: values in, a figure out; nothing is saved here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from scrib_mlflow.adapters.texts import worst_first
+from scrib_mlflow.core.evaluate import SetReport
+
+MOST_CLASSES = 20
+BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
+BINS = 40
+
+
+def class_figure(
+    report: SetReport, targets: Mapping[str, float], *, title: str, bounds: bool
+) -> Figure:
+    """Return the risk of every class beside its target, and how often it abstains."""
+    names = _shown(report, targets)
+    found = [report.by_class[name] for name in names]
+    height = 1.6 + 0.32 * len(names)
+    figure = Figure(figsize=(9, height), layout="constrained")
+    risks, rates = figure.subplots(1, 2, sharey=True)
+    places = np.arange(len(names))
+    values = [100 * (0 if math.isnan(each.risk) else each.risk) for each in found]
+    risks.barh(places, values, color=BLUE, height=0.6, label="risk")
+    if bounds:
+        upper = [100 * each.risk_upper for each in found]
+        risks.hlines(places, values, upper, color=BLUE, linewidth=1.5, label="to its upper bound")
+    marked = [place for place, name in enumerate(names) if name in targets]
+    limits = [100 * targets[names[place]] for place in marked]
+    risks.plot(limits, marked, "|", color=BLACK, markersize=16, mew=2.5, label="target")
+    for place, each in zip(places, found, strict=True):
+        if math.isnan(each.risk):
+            risks.annotate(
+                "never certain", (0, place), (4, 0), textcoords="offset points", va="center"
+            )
+    risks.set_xlabel("wrong among the certain rows of the class, %")
+    risks.set_yticks(places, names)
+    risks.invert_yaxis()
+    rates.barh(places, [100 * each.abstention_rate for each in found], color=ORANGE, height=0.6)
+    rates.set_xlabel("rows of the class that abstain, %")
+    rates.set_xlim(0, 100)
+    for axes in (risks, rates):
+        _plain(axes)
+    figure.suptitle(title, fontsize=11)
+    drawn = dict(zip(*reversed(risks.get_legend_handles_labels()), strict=True))
+    words = [word for word in ("risk", "to its upper bound", "target") if word in drawn]
+    figure.legend(
+        [drawn[word] for word in words], words, loc="outside lower center", ncols=3, frameon=False
+    )
+    return figure
+
+
+def threshold_figure(
+    scores: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    thresholds: tuple[float, ...],
+    report: SetReport,
+    targets: Mapping[str, float],
+) -> Figure:
+    """Return, for every class, the scores of its own and of other rows, and its threshold."""
+    names = _shown(report, targets)
+    across = min(4, len(names))
+    down = math.ceil(len(names) / across)
+    figure = Figure(figsize=(2.6 * across, 1.9 * down + 0.6), layout="constrained")
+    for place, name in enumerate(names):
+        axes = figure.add_subplot(down, across, place + 1)
+        j = report.classes.index(name)
+        _histogram(axes, scores[:, j], labels == j, thresholds[j])
+        axes.set_title(name, fontsize=9)
+        _plain(axes)
+    handles, words = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
+    figure.supxlabel("score of the class", fontsize=9)
+    return figure
+
+
+def _histogram(
+    axes: Axes, scores: NDArray[np.float64], own: NDArray[np.bool_], threshold: float
+) -> None:
+    low, high = np.quantile(scores, [0.001, 0.999])
+    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    inside = np.clip(scores, edges[0], edges[-1])
+    for chosen, colour, word in ((~own, GREY, "other classes"), (own, BLUE, "rows of the class")):
+        counts, _ = np.histogram(inside[chosen], edges)
+        shares = counts / max(chosen.sum(), 1)
+        axes.stairs(shares, edges, fill=True, alpha=0.7, color=colour, label=word)
+    if math.isfinite(threshold):
+        axes.axvline(threshold, color=BLACK, linewidth=1.5, label="threshold")
+    axes.set_yticks([])
+
+
+def _shown(report: SetReport, targets: Mapping[str, float]) -> list[str]:
+    """Return the classes to draw: all, or of many those with the greatest excess."""
+    if len(report.classes) <= MOST_CLASSES:
+        return list(report.classes)
+    return worst_first(report, targets)[:MOST_CLASSES]
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)

@@ -1,0 +1,154 @@
+"""The set classifier as an MLflow model: logged, tried, registered, or not there at all."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature, infer_signature
+from mlflow.models.model import ModelInfo
+from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+from scrib_mlflow import serving
+from scrib_mlflow.adapters.stores import reason
+from scrib_mlflow.adapters.texts import describe
+from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
+from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, to_json
+
+NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
+NAME = re.compile(r"[\w.-]+", re.ASCII)
+ALIAS = re.compile(r"[A-Za-z0-9_-]+")
+OUTPUTS = Schema(
+    [
+        ColSpec(DataType.string, "prediction"),
+        ColSpec(DataType.boolean, "abstain"),
+        ColSpec(DataType.string, "reason"),
+        ColSpec(Array(DataType.string), "prediction_set"),
+        ColSpec(DataType.long, "set_size"),
+        ColSpec(Array(DataType.string), "candidates"),
+    ]
+)
+PARAMETERS = ParamSchema([ParamSpec("explain", DataType.boolean, False)])
+
+
+def check_names(name: str, alias: str) -> None:
+    """Raise for names that the registry would refuse at the end."""
+    if not name.strip() or set(name) & set("/:@"):
+        msg = f"registered_model_name is {name!r}, but must not be empty or hold any of / : @"
+        raise InvalidSettingsError(msg)
+    if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
+        msg = (
+            f"alias is {alias!r}, but must be of letters, digits, - and _, and neither 'latest' "
+            "nor 'v' with a number"
+        )
+        raise InvalidSettingsError(msg)
+
+
+def log_model(record: SetClassifier, inputs: Schema | None, example: Any) -> ModelInfo:
+    """Log the set classifier as a model of the active run; it is not registered yet."""
+    if inputs is None and example is not None:
+        inputs = infer_signature(example).inputs
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scrib.json"
+        path.write_text(to_json(record), encoding="utf-8")
+        return mlflow.pyfunc.log_model(
+            name="set_classifier",
+            python_model=serving.__file__,
+            artifacts={"base_model": record.base.uri, "scrib": str(path)},
+            signature=ModelSignature(inputs=inputs, outputs=OUTPUTS, params=PARAMETERS),
+            input_example=example,
+            pip_requirements=requirements(record.base.uri),
+            metadata={"scrib_schema_version": SCHEMA_VERSION},
+        )
+
+
+def requirements(base_uri: str) -> list[str]:
+    """Return what the base model needs, as it says it, and what the served file needs besides."""
+    path = mlflow.pyfunc.get_model_dependencies(base_uri)
+    lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    named = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in lines}
+    return lines + [f"{name}=={installed(name)}" for name in NEEDED if name not in named]
+
+
+def try_model(model_uri: str, rows: Any, expected: Sequence[Sequence[str]]) -> None:
+    """Raise unless the logged model answers rows with the sets that were counted."""
+    try:
+        model = mlflow.pyfunc.load_model(model_uri, suppress_warnings=True)
+        answers: pd.DataFrame = model.predict(rows)
+        found = [sorted(members) for members in answers["prediction_set"]]
+    except Exception as error:
+        msg = f"the set classifier does not answer: {type(error).__name__}: {reason(error)}"
+        raise ModelError(msg) from error
+    differing = [i for i, members in enumerate(expected) if sorted(members) != found[i]]
+    if differing:
+        i = differing[0]
+        msg = (
+            f"row {i} gets the set {found[i]} when served, but {sorted(expected[i])} when counted; "
+            "the model gives other scores alone than in a batch, or for rows as MLflow passes them"
+        )
+        raise ModelError(msg)
+
+
+def version_tags(record: SetClassifier, run_id: str) -> dict[str, str]:
+    """Return the tags of a registered version."""
+    return {
+        "scrib.base_model": record.base.name,
+        "scrib.base_version": record.base.version or record.base.model_id,
+        "scrib.certified": str(record.certified).lower(),
+        "scrib.confidence": f"{record.confidence:g}",
+        "scrib.run_id": run_id,
+        "scrib.data_digest": record.fit_data.digest,
+        "scrib.mode": record.mode,
+        "scrib.schema_version": str(SCHEMA_VERSION),
+    }
+
+
+def register(model_uri: str, record: SetClassifier, run_id: str, name: str, alias: str) -> str:
+    """Register a logged model under a name and an alias: all of it, or nothing."""
+    client = mlflow.MlflowClient()
+    new = not _exists(client, name)
+    version = None
+    try:
+        made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id))
+        version = str(made.version)
+        client.update_model_version(name, version, description=describe(record))
+        client.set_registered_model_alias(name, alias, version)
+    except BaseException as error:
+        left = _undo(client, name, version, new=new)
+        if not isinstance(error, MlflowException):
+            raise
+        msg = (
+            f"{name} could not be registered: {reason(error)}; {left}the model and its report are "
+            f"kept in run {run_id}; finish with: python -m scrib_mlflow register --run_id {run_id}"
+            f" --registered_model_name {name} --alias {alias}"
+        )
+        raise StoreError(msg) from error
+    return version
+
+
+def _exists(client: mlflow.MlflowClient, name: str) -> bool:
+    try:
+        client.get_registered_model(name)
+    except MlflowException:
+        return False
+    return True
+
+
+def _undo(client: mlflow.MlflowClient, name: str, version: str | None, *, new: bool) -> str:
+    """Delete a version that was half made; return what could not be deleted, in words."""
+    try:
+        if version is not None:
+            client.delete_model_version(name, version)
+        if new and _exists(client, name) and not client.get_registered_model(name).latest_versions:
+            client.delete_registered_model(name)
+    except MlflowException as error:
+        return f"what it had made could not be deleted ({reason(error)}); "
+    return ""

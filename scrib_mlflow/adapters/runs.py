@@ -1,0 +1,97 @@
+"""Runs: what a command leaves behind in MLflow's tracking store."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import mlflow
+import pandas as pd
+from matplotlib.figure import Figure
+from mlflow.data.pandas_dataset import from_pandas
+from mlflow.exceptions import MlflowException
+
+from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.results import DataRecord
+from scrib_mlflow.settings import Settings
+
+MOST_METRICS = 1000  # a server takes no more at once
+NOTE = "mlflow.note.content"
+
+
+@contextmanager
+def open_run(name: str) -> Iterator[str]:
+    """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
+    active = mlflow.active_run()
+    if active is not None:
+        yield active.info.run_id
+        return
+    resumed = "MLFLOW_RUN_ID" in os.environ
+    with mlflow.start_run(run_name=None if resumed else name) as run:
+        yield run.info.run_id
+
+
+def log_settings(run_id: str, settings: Settings) -> None:
+    """Log parameters that the run does not have; `mlflow run` has logged those it was given."""
+    known = mlflow.get_run(run_id).data.params
+    values = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in settings.model_dump().items()
+        if value is not None and name not in known
+    }
+    mlflow.log_params(values)
+
+
+def log_table_input(table: pd.DataFrame, record: DataRecord, label: str, context: str) -> None:
+    """Log which rows were used, under a digest of all of them."""
+    named: dict[str, Any] = {"targets": label, "digest": record.digest, "name": context}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of whole numbers, and of local paths
+        try:
+            dataset = from_pandas(table, source=record.source, **named)
+        except MlflowException:  # no reader for this kind of URI; the parameters hold it as well
+            dataset = from_pandas(table, **named)
+        mlflow.log_input(dataset, context=context)
+
+
+def log_metrics(values: Mapping[str, float]) -> None:
+    """Log metrics in as few requests as a server allows."""
+    names = list(values)
+    for start in range(0, len(names), MOST_METRICS):
+        mlflow.log_metrics({name: values[name] for name in names[start : start + MOST_METRICS]})
+
+
+def log_class_table(report: SetReport, targets: Mapping[str, float], path: str) -> None:
+    """Log a row a class as a table that the MLflow UI can sort."""
+    rows = [
+        {
+            "class": name,
+            "rows": found.n,
+            "certain": found.n_certain,
+            "wrong": found.n_wrong,
+            "risk": found.risk,
+            "risk_upper": found.risk_upper,
+            "target": targets.get(name, float("nan")),
+            "miscoverage": found.miscoverage,
+            "abstention": found.abstention_rate,
+        }
+        for name, found in report.by_class.items()
+    ]
+    mlflow.log_table(pd.DataFrame(rows), path)
+
+
+def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:
+    """Log texts and figures as artifacts of the active run."""
+    for path, text in texts.items():
+        mlflow.log_text(text, path)
+    for path, figure in figures.items():
+        mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
+
+
+def set_tags(tags: Mapping[str, Any], note: str) -> None:
+    """Set tags on the active run, and its description."""
+    mlflow.set_tags({**tags, NOTE: note})

@@ -1,0 +1,54 @@
+"""Registered models of any library, calibrated and asked for sets, for tests."""
+
+import mlflow
+import numpy as np
+
+from scrib_mlflow.workflows.calibrate import calibrate
+from tests.models import CLASSES, FEATURES, draw_table
+
+TRAINED = draw_table(300, seed=1)
+TABLE = draw_table(300, seed=2)  # calibrated on
+NEW = draw_table(100, seed=3)[FEATURES]  # served
+INDEX = {name: j for j, name in enumerate(CLASSES)}
+
+
+def binary(table):
+    """Return the rows of two of the three classes."""
+    return table[table["label"] != "middle"].reset_index(drop=True)
+
+
+def indexed(table, first=0):
+    """Return the table with numbers as labels."""
+    return table.assign(label=table["label"].map(INDEX) + first)
+
+
+def register(log, model, **options):
+    """Log and register a model; return its version's URI."""
+    with mlflow.start_run():
+        info = log(
+            model,
+            name="model",
+            registered_model_name="base",
+            **{"pip_requirements": ["mlflow"], **options},
+        )
+    return f"models:/base/{info.registered_model_version}"
+
+
+def calibrated(uri, table=TABLE, **parameters):
+    """Calibrate a registered model on a table."""
+    table.to_parquet("rows.parquet")
+    return calibrate(uri, "rows.parquet", "label", **{"risk_targets": 0.15, **parameters})
+
+
+def check_served(done, scores, classes=CLASSES, rows=NEW):
+    """Assert that a set classifier serves the classes whose scores reach the thresholds.
+
+    The scores are those of the rows, had from the library itself.
+    """
+    assert done.classifier.classes == tuple(classes)
+    thresholds = np.array(done.classifier.rule.thresholds)
+    sets = np.asarray(scores, dtype=np.float64) >= thresholds
+    expected = [{classes[j] for j in np.flatnonzero(row)} for row in sets]
+    answers = mlflow.pyfunc.load_model(done.model_uri).predict(rows)
+    assert [set(members) for members in answers["prediction_set"]] == expected
+    assert len({frozenset(members) for members in expected}) > 2  # not all alike

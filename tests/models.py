@@ -1,0 +1,55 @@
+"""A small registered classifier for tests, and rows for it."""
+
+import mlflow
+import numpy as np
+import pandas as pd
+from mlflow.models import infer_signature
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+CLASSES = ("easy", "hard", "middle")
+FEATURES = [f"x{i}" for i in range(4)]
+
+
+def draw_table(n=600, *, seed=0):
+    """Return a table with four features and a label column of names."""
+    features, labels = make_classification(
+        2000,
+        n_features=4,
+        n_informative=4,
+        n_redundant=0,
+        n_classes=3,
+        n_clusters_per_class=1,
+        class_sep=0.8,
+        flip_y=0.05,
+        random_state=7,
+    )
+    chosen = np.random.default_rng(seed).permutation(2000)[:n]
+    table = pd.DataFrame(features[chosen], columns=FEATURES)
+    return table.assign(label=np.array(CLASSES)[labels[chosen]])
+
+
+def fit_pipeline(table):
+    """Return a fitted scikit-learn pipeline."""
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    return pipeline.fit(table[FEATURES], table["label"])
+
+
+def register_pipeline(name="base", *, seed=1, **options):
+    """Train, log and register a classifier; return its version's URI."""
+    table = draw_table(seed=seed)
+    pipeline = fit_pipeline(table)
+    signature = infer_signature(table[FEATURES], pipeline.predict(table[FEATURES]))
+    with mlflow.start_run():
+        info = mlflow.sklearn.log_model(
+            pipeline,
+            name="model",
+            signature=signature,
+            input_example=table[FEATURES].head(2),
+            pip_requirements=["mlflow", "scikit-learn", "skops"],
+            registered_model_name=name,
+            **options,
+        )
+    return f"models:/{name}/{info.registered_model_version}"

@@ -1,0 +1,135 @@
+"""The command line, and MLproject, which only calls it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from scrib_mlflow import settings
+from scrib_mlflow.cli import main
+from tests.models import draw_table, register_pipeline
+
+ROOT = Path(__file__).parent.parent
+KINDS = {
+    "calibrate": settings.Calibrate,
+    "main": settings.Calibrate,
+    "evaluate": settings.Evaluate,
+    "register": settings.Register,
+    "demo": settings.Demo,
+}
+
+
+@pytest.mark.parametrize("words", [[], ["calibrate"], ["evaluate"], ["register"], ["demo"]])
+def test_help_teaches_by_example_and_loads_nothing_slow(words):
+    script = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from scrib_mlflow.cli import main\n"
+        f"print(CliRunner().invoke(main, {[*words, '--help']!r}).output)\n"
+        "print([n for n in ('mlflow', 'pandas', 'numpy', 'numba') if n in sys.modules])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    *text, loaded = run.stdout.strip().splitlines()
+    assert loaded == "[]"
+    assert any("python -m scrib_mlflow" in line for line in text)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mlproject_passes_every_setting_under_its_own_name_with_its_default(name):
+    project = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
+    entry = project["entry_points"][name]
+    fields = KINDS[name].model_fields
+    assert list(entry["parameters"]) == list(fields)
+    command = "calibrate" if name == "main" else name
+    pairs = " ".join(f"--{field} {{{field}}}" for field in fields)
+    assert entry["command"] == f"python -m scrib_mlflow {command} {pairs}"
+    for field, declared in entry["parameters"].items():
+        default = fields[field].get_default()
+        if fields[field].is_required():
+            assert "default" not in declared
+        elif default in {None, ()}:
+            assert declared["default"] == ""
+        else:
+            assert str(declared["default"]) == str(default)
+
+
+def test_conda_yaml_lists_every_dependency_in_its_pip_section():
+    import tomllib  # noqa: PLC0415  # Python 3.11 has it, 3.10 skips below
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    conda = yaml.safe_load((ROOT / "conda.yaml").read_text(encoding="utf-8"))
+    pip = next(item["pip"] for item in conda["dependencies"] if isinstance(item, dict))
+    assert sorted(pip) == sorted(project["project"]["dependencies"])
+
+
+def invoke(*words):
+    return CliRunner().invoke(main, list(words))
+
+
+def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
+    register_pipeline()
+    draw_table(400, seed=2).to_csv("rows.csv", index=False)
+    done = invoke(
+        *("calibrate", "--model_uri", "models:/base/1", "--data", "rows.csv"),
+        *("--label", "label", "--risk_targets", "{hard: 0.2, default: 0.1}"),
+    )
+    assert done.exit_code == 0, done.output
+    assert "base-scrib version 1, alias candidate, on 400 fit rows" in done.stdout
+    assert "Not certified" in done.stdout
+    assert "mlflow models serve -m models:/base-scrib@candidate --env-manager local" in done.stdout
+    looked = invoke(
+        *("evaluate", "--model_uri", "models:/base-scrib/1", "--data", "rows.csv"),
+        *("--label", "label"),
+    )
+    assert looked.exit_code == 0
+    assert "These are the rows of the fit" in looked.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("calibrate", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
+        ("calibrate", "--model_uri", "nope", "--data", "x.csv", "--label", "y"),
+        ("evaluate", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
+        ("register", "--run_id", "0" * 32),
+        ("calibrate", "--model_uri", "models:/a/1", "--data", "x", "--label", "y", "--seed", "x"),
+    ],
+)
+def test_what_a_user_can_put_right_is_one_line_and_a_failure(store, words):
+    done = invoke(*words)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("calibrate",), ("calibrate", "--zz", "3"), ("nothing",)],
+)
+def test_a_misused_option_is_a_failure_that_names_it(words):
+    done = invoke(*words)
+    assert done.exit_code == 2
+    assert "Error" in done.stderr
+
+
+def test_a_server_that_does_not_answer_is_told_in_seconds(tmp_path):
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    command = [sys.executable, "-m", "scrib_mlflow", "calibrate", "--model_uri", "models:/a/1"]
+    command += ["--data", "x.csv", "--label", "y"]
+    run = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=100,
+        check=False,
+    )
+    assert run.returncode == 1
+    (line,) = run.stderr.strip().splitlines()
+    assert line.startswith("error: the MLflow store at http://127.0.0.1:9 does not answer")

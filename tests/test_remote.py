@@ -1,0 +1,72 @@
+"""A remote tracking server that also stores the artifacts."""
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+
+import mlflow
+import pytest
+import requests
+
+import scrib_mlflow
+from scrib_mlflow.adapters.servers import HOST, free_port, stop
+from tests.conftest import copy_store, using
+from tests.models import FEATURES, draw_table, register_pipeline
+
+
+@contextmanager
+def running_server(empty_store, tmp_path, *options):
+    """Yield the address of a server with one worker, on a store of its own."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "-h", HOST]
+    store = copy_store(empty_store, folder, artifacts="mlflow-artifacts:/0")
+    command += ["-p", str(port), "--backend-store-uri", store, *options]
+    command += ["--artifacts-destination", str(folder / "artifacts")]
+    address = f"http://{HOST}:{port}"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, process_group=0)
+        try:
+            wait_for(f"{address}/health", process, folder / "log")
+            yield address
+        finally:
+            stop(process)
+
+
+@pytest.fixture
+def server(empty_store, tmp_path):
+    with running_server(empty_store, tmp_path) as address:
+        yield address
+
+
+def wait_for(address, process, log):
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(requests.RequestException):
+            if requests.get(address, timeout=2).ok:
+                return
+        time.sleep(0.3)
+    raise AssertionError(log.read_text())
+
+
+def test_calibrate_and_evaluate_work_through_a_server_with_proxied_artifacts(server, tmp_path):
+    with using(server, tmp_path):
+        base = register_pipeline()
+        draw_table(400, seed=2).to_parquet("rows.parquet")
+        draw_table(300, seed=3).to_parquet("other.parquet")
+        done = scrib_mlflow.calibrate(base, "rows.parquet", "label", risk_targets=0.05)
+        location = mlflow.get_run(done.run_id).info.artifact_uri
+        assert location.startswith("mlflow-artifacts:")
+        answers = mlflow.pyfunc.load_model("models:/base-scrib@candidate").predict(
+            draw_table(20)[FEATURES]
+        )
+        assert len(answers) == 20
+        looked = scrib_mlflow.evaluate(done.model_uri, "other.parquet", "label")
+        assert looked.report.n == 300
+        with mlflow.start_run():
+            mlflow.log_artifact("other.parquet")
+            uri = mlflow.get_artifact_uri("other.parquet")
+        again = scrib_mlflow.evaluate(done.model_uri, uri, "label")
+        assert again.report == looked.report

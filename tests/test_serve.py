@@ -1,0 +1,192 @@
+"""Real requests to a real ``mlflow models serve``."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import mlflow
+import pytest
+import requests
+
+from scrib_mlflow.adapters.servers import serve
+from tests.conftest import using
+from tests.models import CLASSES, FEATURES, draw_table
+
+ROWS = draw_table(30, seed=11)[FEATURES]
+
+
+@pytest.fixture(scope="module")
+def address(calibrated_folder, tmp_path_factory):
+    folder, done = calibrated_folder
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    log = tmp_path_factory.mktemp("server") / "server.log"
+    alias = f"models:/{done.name}@{done.alias}"
+    with using(uri, folder), serve(alias, uri, log) as found:
+        yield found
+
+
+def post(address, body, kind="application/json"):
+    text = body if isinstance(body, str) else json.dumps(body)
+    return requests.post(
+        f"{address}/invocations", data=text, headers={"Content-Type": kind}, timeout=60
+    )
+
+
+def strict(answer):
+    """Return an answer's JSON, which must have neither NaN nor Infinity."""
+
+    def refuse(word):
+        msg = f"{word} is not JSON"
+        raise ValueError(msg)
+
+    return json.loads(answer.text, parse_constant=refuse)
+
+
+def records(rows):
+    return json.loads(rows.to_json(orient="records"))
+
+
+def test_every_form_of_request_gets_the_answers_of_the_loaded_model(address, calibrated):
+    expected = mlflow.pyfunc.load_model(calibrated.model_uri).predict(ROWS)
+    expected = json.loads(expected.to_json(orient="records"))
+    by_column = {name: ROWS[name].tolist() for name in FEATURES}
+    bodies = [
+        {"dataframe_records": records(ROWS)},
+        {"dataframe_split": ROWS.to_dict(orient="split")},
+        {"inputs": by_column},
+        {"instances": records(ROWS)},
+    ]
+    for body in bodies:
+        answer = post(address, body)
+        assert answer.status_code == 200, answer.text
+        assert strict(answer)["predictions"] == expected
+    answer = post(address, ROWS.to_csv(index=False), "text/csv")
+    assert strict(answer)["predictions"] == expected
+    assert {row["abstain"] for row in expected} == {True, False}
+
+
+def test_a_bad_row_abstains_and_the_others_are_served(address):
+    rows = records(ROWS)
+    good = strict(post(address, {"dataframe_records": rows}))["predictions"]
+    rows[4]["x1"] = None
+    answer = post(address, {"dataframe_records": rows})
+    assert answer.status_code == 200
+    found = strict(answer)["predictions"]
+    assert found[4] == {
+        "prediction": "",
+        "abstain": True,
+        "reason": "invalid_scores",
+        "prediction_set": [],
+        "set_size": 0,
+        "candidates": [],
+    }
+    assert found[:4] + found[5:] == good[:4] + good[5:]
+
+
+def test_explain_adds_numbers_in_class_order(address):
+    rows = records(ROWS.head(3))
+    rows[1]["x0"] = None
+    answer = post(address, {"dataframe_records": rows, "params": {"explain": True}})
+    found = strict(answer)["predictions"]
+    assert len(found[0]["scores"]) == len(found[0]["thresholds"]) == len(CLASSES)
+    assert math.isclose(sum(found[0]["scores"]), 1)
+    assert found[1]["scores"] == []
+    assert len(found[2]["class_miscoverage"]) == len(CLASSES)
+
+
+def test_no_rows_get_no_answers(address):
+    answer = post(address, {"dataframe_split": {"columns": FEATURES, "data": []}})
+    assert answer.status_code == 200
+    assert strict(answer) == {"predictions": []}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"dataframe_records": [{"x0": 1.0}]},
+        {"dataframe_records": [{**dict.fromkeys(FEATURES, 1.0), "x2": "word"}]},
+        {"dataframe_records": [{**dict.fromkeys(FEATURES, 1.0), "x2": None}]},
+        {"dataframe_records": [{**dict.fromkeys(FEATURES, 1.0)}], "params": {"explain": "maybe"}},
+        {"dataframe_records": []},
+        {"rows": []},
+        "{not json",
+    ],
+)
+def test_an_input_error_is_a_4xx_without_a_stack_trace(address, body):
+    answer = post(address, body)
+    assert 400 <= answer.status_code < 500
+    assert "stack_trace" not in answer.text
+    assert "Traceback" not in answer.text
+    assert strict(answer)["message"]
+
+
+def test_answers_are_the_same_when_many_ask_at_once(address):
+    bodies = [{"dataframe_records": records(ROWS.iloc[i : i + 5])} for i in range(0, 25, 5)] * 8
+    alone = [post(address, body).text for body in bodies[:5]]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda body: post(address, body).text, bodies))
+    assert together == alone * 8
+
+
+ALONE = """
+import sys
+for name in ("scrib_mlflow", "numba", "scrib_mlflow.serving"):
+    sys.modules[name] = None  # importing it fails
+import mlflow, pandas
+mlflow.set_tracking_uri(sys.argv[1])
+answers = mlflow.pyfunc.load_model(sys.argv[2]).predict(pandas.read_json(sys.stdin))
+print(answers.to_json(orient="records"))
+"""
+
+
+def test_the_model_needs_neither_this_package_nor_numba(calibrated, calibrated_folder, tmp_path):
+    expected = mlflow.pyfunc.load_model(calibrated.model_uri).predict(ROWS)
+    uri = f"sqlite:///{calibrated_folder[0] / 'mlflow.db'}"
+    run = subprocess.run(
+        [sys.executable, "-c", ALONE, uri, calibrated.model_uri],
+        input=ROWS.to_json(),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == json.loads(expected.to_json(orient="records"))
+
+
+@pytest.mark.slow
+def test_mlflow_models_predict_answers_a_file(calibrated, calibrated_folder, tmp_path):
+    (tmp_path / "rows.json").write_text(
+        json.dumps({"dataframe_records": records(ROWS)}), encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "mlflow", "models", "predict", "-m", calibrated.model_uri]
+    command += ["-i", "rows.json", "-t", "json", "-o", "answers.json", "--env-manager", "local"]
+    uri = f"sqlite:///{calibrated_folder[0] / 'mlflow.db'}"
+    subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+        capture_output=True,
+        check=True,
+    )
+    found = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))["predictions"]
+    expected = mlflow.pyfunc.load_model(calibrated.model_uri).predict(ROWS)
+    assert found == json.loads(expected.to_json(orient="records"))
+
+
+@pytest.mark.slow
+def test_an_environment_that_uv_builds_from_the_requirements_serves_it(
+    calibrated, calibrated_folder, tmp_path
+):
+    expected = mlflow.pyfunc.load_model(calibrated.model_uri).predict(ROWS)
+    uri = f"sqlite:///{calibrated_folder[0] / 'mlflow.db'}"
+    with serve(calibrated.model_uri, uri, tmp_path / "server.log", manager="uv") as found:
+        answer = post(found, {"dataframe_records": records(ROWS)})
+    assert strict(answer)["predictions"] == json.loads(expected.to_json(orient="records"))
+    assert "scrib" not in Path(
+        mlflow.pyfunc.get_model_dependencies(calibrated.model_uri)
+    ).read_text(encoding="utf-8")

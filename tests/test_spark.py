@@ -1,0 +1,62 @@
+"""The served model in Spark, column by column."""
+
+import math
+
+import mlflow
+import pytest
+
+from tests.models import FEATURES, draw_table
+
+pytestmark = pytest.mark.slow
+sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed (extra: heavy)")
+
+
+@pytest.fixture(scope="module")
+def spark():
+    session = (
+        sql.SparkSession.builder.master("local[1]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def test_spark_udf_needs_no_result_type_and_gives_the_same_answers(spark, calibrated):
+    rows = draw_table(60, seed=11)[FEATURES]
+    rows.loc[7, "x1"] = math.nan
+    expected = mlflow.pyfunc.load_model(calibrated.model_uri).predict(rows)
+    udf = mlflow.pyfunc.spark_udf(spark, calibrated.model_uri, env_manager="local")
+    frame = spark.createDataFrame(rows).coalesce(1)
+    answers = frame.select(udf(*FEATURES).alias("answer")).select("answer.*")
+    assert answers.dtypes == [
+        ("prediction", "string"),
+        ("abstain", "boolean"),
+        ("reason", "string"),
+        ("prediction_set", "array<string>"),
+        ("set_size", "bigint"),
+        ("candidates", "array<string>"),
+    ]
+    found = [row.asDict() for row in answers.collect()]
+    assert found == expected.to_dict(orient="records")
+    assert {row["reason"] for row in found} >= {"", "ambiguous", "invalid_scores"}
+
+
+def test_explained_numbers_reach_spark(spark, calibrated):
+    rows = draw_table(10, seed=11)[FEATURES]
+    expected = mlflow.pyfunc.load_model(calibrated.model_uri).predict(
+        rows, params={"explain": True}
+    )
+    udf = mlflow.pyfunc.spark_udf(
+        spark,
+        calibrated.model_uri,
+        env_manager="local",
+        result_type="prediction string, scores array<double>, thresholds array<double>",
+        params={"explain": True},
+    )
+    answers = spark.createDataFrame(rows).coalesce(1).select(udf(*FEATURES).alias("answer"))
+    found = [row.answer.asDict() for row in answers.collect()]
+    names = ["prediction", "scores", "thresholds"]
+    assert found == expected[names].to_dict(orient="records")
