@@ -7,15 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-import mlflow
 import pandas as pd
+from mlflow.pyfunc import PyFuncModel, load_model
 
 
 def main(rows: Path, base: str, wrapper: str, repeats: dict[str, int]) -> None:
     """Time both models at every number of rows."""
     asked = pd.read_parquet(rows)
     models = {
-        name: mlflow.pyfunc.load_model(uri, suppress_warnings=True)
+        name: load_model(uri, suppress_warnings=True)
         for name, uri in {"base": base, "wrapper": wrapper}.items()
     }
     taken = {}
@@ -28,7 +28,7 @@ def main(rows: Path, base: str, wrapper: str, repeats: dict[str, int]) -> None:
     print(json.dumps(taken))
 
 
-def _seconds(model: mlflow.pyfunc.PyFuncModel, rows: pd.DataFrame) -> float:
+def _seconds(model: PyFuncModel, rows: pd.DataFrame) -> float:
     start = time.perf_counter()
     model.predict(rows)
     return time.perf_counter() - start

@@ -56,7 +56,7 @@ def _draw_table(n: int) -> pd.DataFrame:
         n_informative=8,
         n_classes=len(CLASSES),
         n_clusters_per_class=1,
-        class_sep=1.5,
+        class_sep=1.2,
         random_state=0,
     )
     return pd.DataFrame(features, columns=FEATURES).assign(label=CLASSES[labels])

@@ -26,7 +26,7 @@ from benchmarks.tables import print_table, progress
 
 LOADS = 5
 QUICK_LOADS = 3
-REQUESTS = {1: 600, 100: 400, 10_000: 40}  # by rows
+REQUESTS = {1: 1000, 100: 500, 10_000: 40}  # by rows
 QUICK_REQUESTS = {1: 100, 100: 60, 10_000: 8}
 LIMITS = {1: 1.15, 100: 1.15, 10_000: 1.5}  # on the ratio of medians
 LOAD_LIMIT = 1.2

@@ -127,7 +127,8 @@ def _nearest_first(
     lowest = np.where(sets, -scores, np.inf)
     missing = -scores
     if rule["kind"] == "thresholds":
-        missing = np.asarray(rule["thresholds"], dtype=np.float64) - scores
+        with np.errstate(invalid="ignore"):  # infinite scores, in rows that get no candidates
+            missing = np.asarray(rule["thresholds"], dtype=np.float64) - scores
     return np.lexsort((missing, lowest), axis=1)
 
 
@@ -137,8 +138,8 @@ def explained_columns(
     """Return the columns that `explain` adds: numbers in class order, the same for every row but
     the scores, which are left out where they are not finite.
     """  # noqa: D205  # one sentence
-    finite = np.isfinite(scores).all(axis=1).tolist()
-    numbers = zip(scores.tolist(), finite, strict=True)
+    finite = np.asarray(np.isfinite(scores).all(axis=1))
+    numbers = zip(scores.tolist(), finite.tolist(), strict=True)
     missed = [None if value != value else value for value in miscoverage]  # noqa: PLR0124  # NaN
     columns = {"scores": [row if good else [] for row, good in numbers]}
     if rule["kind"] == "thresholds":
@@ -276,8 +277,9 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
     import mlflow
     import pandas as pd
     from mlflow.exceptions import MlflowException
+    from mlflow.pyfunc import PythonModel
 
-    class SetClassifier(mlflow.pyfunc.PythonModel):
+    class SetClassifier(PythonModel):
         """Serves sets: one label where the rule is certain, candidates where it abstains."""
 
         def load_context(self, context: Any) -> None:
@@ -312,19 +314,18 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             return read_scores(output, self.source, len(self.classes))
 
     def _frame(columns: dict[str, Any]) -> pd.DataFrame:
-        """Return the columns as a frame, with texts and lists as plain objects.
-
-        One table of objects is made at once, where a series for each column takes longer than
-        everything else does for a single row. Names as objects save MLflow time as well: pandas
-        would keep them in Arrow, and ask it for each name whenever it takes a column out.
-        """
+        """Return the columns as a frame, with texts and lists as plain objects."""
+        # One table of objects is quicker than a series for each column, and keeps pandas from
+        # looking through texts and lists for a type of its own.
         table = np.empty((len(columns), len(columns["set_size"])), dtype=np.object_)
         for values, cells in zip(columns.values(), table, strict=True):
             cells[:] = values
+        # pandas 3 would keep the names in Arrow, which is slow when MLflow takes the frame apart
         names = pd.Index(list(columns), dtype=np.object_)
         frame = pd.DataFrame(table.T, columns=names, dtype=np.object_, copy=False)
-        for name in ("abstain", "set_size"):
-            frame[name] = columns[name]
+        for position, name in enumerate(columns):
+            if name in {"abstain", "set_size"}:
+                frame.isetitem(position, columns[name])
         return frame
 
     def _with_floats(rule: dict[str, Any]) -> dict[str, Any]:

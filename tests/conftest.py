@@ -49,7 +49,7 @@ def using(uri, folder):
     """Make a store and a folder the current ones."""
     import mlflow  # noqa: PLC0415
 
-    before = mlflow.get_tracking_uri(), Path.cwd()
+    before = os.environ.get("MLFLOW_TRACKING_URI"), Path.cwd()
     mlflow.set_tracking_uri(uri)
     os.chdir(folder)
     try:

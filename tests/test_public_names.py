@@ -4,18 +4,26 @@ import dataclasses
 import inspect
 import json
 
+import mlflow
+
 import scrib_mlflow
+from scrib_mlflow import settings
 from scrib_mlflow.synthetic import draw_scores
 
 NAMES = [
+    "Calibration",
     "ClassReport",
     "ConstraintFit",
+    "Evaluation",
     "Fit",
     "ScribError",
     "SelectiveRule",
+    "SetClassifier",
     "SetReport",
     "ThresholdRule",
     "TopRule",
+    "calibrate",
+    "evaluate",
     "evaluate_sets",
     "fit_label",
     "fit_sgr",
@@ -24,6 +32,7 @@ NAMES = [
     "fit_top1",
     "from_json",
     "predict_sets",
+    "register",
     "to_json",
 ]
 PARAMETERS = {
@@ -39,6 +48,9 @@ PARAMETERS = {
     "fit_label": "scores labels miscoverage_targets conformal classes waive",
     "fit_top1": "scores labels risk_targets classes overall_target waive",
     "fit_shared_threshold": "scores labels options",
+    "calibrate": "model_uri data label parameters",
+    "evaluate": "model_uri data label parameters",
+    "register": "run_id parameters",
 }
 FIELDS = {
     "Fit": """
@@ -55,7 +67,28 @@ FIELDS = {
     "ThresholdRule": "thresholds kind",
     "SelectiveRule": "threshold on kind",
     "TopRule": "kind",
+    "SetClassifier": """
+        classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
+        certified base fit_data certify_data fit fit_report certify_report package_version
+    """,
+    "Calibration": "name version alias model_uri run_id classifier",
+    "Evaluation": "model_uri run_id classifier report n_invalid fitted",
 }
+OPTIONS = {
+    "Calibrate": """
+        model_uri data label risk_targets overall_target confidence mode certify_data waive
+        max_class_abstention classes scores_from score_transform penalty chance_weight size_weight
+        empty_weight seed registered_model_name alias batch_rows
+    """,
+    "Evaluate": "model_uri data label confidence batch_rows",
+    "Register": "run_id registered_model_name alias",
+    "Demo": "folder",
+}
+TAGS = """
+    scrib.base_model scrib.base_version scrib.certified scrib.confidence scrib.run_id
+    scrib.data_digest scrib.mode scrib.schema_version
+"""
+SERVED = "prediction abstain reason prediction_set set_size candidates"
 DEFAULTS = {
     "risk_targets": 0.1,
     "classes": None,
@@ -87,6 +120,27 @@ def test_fields_are_those_promised():
     for name, promised in FIELDS.items():
         fields = dataclasses.fields(getattr(scrib_mlflow, name))
         assert [field.name for field in fields] == promised.split()
+
+
+def test_options_of_commands_are_those_promised():
+    for name, promised in OPTIONS.items():
+        assert list(getattr(settings, name).model_fields) == promised.split()
+
+
+def test_tags_and_served_columns_are_those_promised(calibrated):
+    version = mlflow.MlflowClient().get_model_version(calibrated.name, calibrated.version)
+    assert sorted(version.tags) == sorted(TAGS.split())
+    outputs = mlflow.models.get_model_info(calibrated.model_uri).signature.outputs
+    assert outputs.input_names() == SERVED.split()
+
+
+def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
+    found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
+    assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
+    assert found["schema_version"] == 1
+    assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
+    assert list(found["base"]) == ["uri", "name", "version", "model_id"]
+    assert list(found["fit_data"]) == ["source", "digest", "n_rows"]
 
 
 def test_json_keys_are_those_promised():

@@ -64,8 +64,9 @@ def plain_table(rows: Sequence[Sequence[str]]) -> str:
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     safe = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
+    header = [f"{word}\u00a0\u00a0" for word in safe[0]]  # MLflow's UI sets columns close
     rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
-    return "\n".join(f"| {' | '.join(row)} |" for row in [safe[0], rule, *safe[1:]])
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *safe[1:]])
 
 
 def folded(report: SetReport, most: int) -> list[str]:

@@ -151,7 +151,7 @@ def _fresh_folder(folder: Path) -> Path:
 @contextmanager
 def _private_store(folder: Path) -> Iterator[str]:
     """Yield the URI of a store in the folder, which MLflow uses meanwhile."""
-    before = mlflow.get_tracking_uri()
+    before = os.environ.get("MLFLOW_TRACKING_URI")
     taken = {name: os.environ.pop(name) for name in NOT_OURS if name in os.environ}
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     mlflow.set_tracking_uri(uri)
@@ -160,5 +160,5 @@ def _private_store(folder: Path) -> Iterator[str]:
         mlflow.set_experiment("demo")
         yield uri
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None stands for the default
         os.environ.update(taken)
