@@ -8,21 +8,18 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.fresh import run_fresh
 from benchmarks.tables import print_table, progress
+from scrib_mlflow.adapters.servers import serve
 
 LOADS = 5
 QUICK_LOADS = 3
@@ -30,7 +27,6 @@ REQUESTS = {1: 1000, 100: 500, 10_000: 40}  # by rows
 QUICK_REQUESTS = {1: 100, 100: 60, 10_000: 8}
 LIMITS = {1: 1.15, 100: 1.15, 10_000: 1.5}  # on the ratio of medians
 LOAD_LIMIT = 1.2
-STARTS_WITHIN = 300  # seconds
 MODELS = ("base", "wrapper")
 HEADERS = {"Content-Type": "application/json"}
 
@@ -95,12 +91,14 @@ def _request_rows(
     rows = []
     with contextlib.ExitStack() as stack:
         progress("serving: two servers")
-        ports = {
-            model: stack.enter_context(_server(uri, environment)) for model, uri in uris.items()
+        store = environment["MLFLOW_TRACKING_URI"]
+        hosts = {
+            model: urlsplit(stack.enter_context(serve(uri, store, folder / f"{model}.log"))).netloc
+            for model, uri in uris.items()
         }
         for size, count in repeats.items():
             progress(f"serving: requests of {size:,} rows")
-            links = {model: http.client.HTTPConnection("127.0.0.1", ports[model]) for model in uris}
+            links = {model: http.client.HTTPConnection(hosts[model]) for model in uris}
             taken: Taken = {model: [] for model in uris}
             for j in range(count + 2):
                 for model in MODELS if j % 2 else MODELS[::-1]:
@@ -133,45 +131,6 @@ def _bodies(folder: Path, sizes: dict[int, int]) -> dict[int, bytes]:
         n: json.dumps({"dataframe_split": whole | {"data": whole["data"][:n]}}).encode()
         for n in sizes
     }
-
-
-@contextlib.contextmanager
-def _server(uri: str, environment: dict[str, str]) -> Iterator[int]:
-    """Start a scoring server, yield its port, and stop it with all its processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local"]
-    beside = Path(sys.executable).parent  # where mlflow's server finds uvicorn
-    path = os.pathsep.join([str(beside), os.environ.get("PATH", "")])
-    server = subprocess.Popen(  # noqa: S603  # this Python's mlflow
-        [*command, "--model-uri", uri, "--host", "127.0.0.1", "--port", str(port)],
-        env={**os.environ, **environment, "PATH": path},
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        _wait_for(server, port)
-        yield port
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
-
-
-def _wait_for(server: subprocess.Popen[bytes], port: int) -> None:
-    """Return when the server answers."""
-    for _ in range(STARTS_WITHIN):
-        with contextlib.suppress(OSError):
-            link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            link.request("GET", "/ping")
-            if link.getresponse().status == http.HTTPStatus.OK:
-                return
-        if server.poll() is not None:
-            break
-        time.sleep(1)
-    msg = f"no server answers on port {port}; what it said stands above"
-    raise RuntimeError(msg)
 
 
 def _ask(link: http.client.HTTPConnection, body: bytes) -> float:

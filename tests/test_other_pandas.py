@@ -22,7 +22,7 @@ def test_tables_and_served_answers_are_the_same_under_the_other_pandas(tmp_path)
     subprocess.run(
         [*uv, "venv", "-q", "--python", sys.executable, str(tmp_path / "venv")], check=True
     )
-    needed = ["-e", str(ROOT), OTHER, "pytest>=9", "hypothesis"]
+    needed = ["-e", str(ROOT), OTHER, "pytest>=9", "pytest-xdist", "hypothesis"]
     subprocess.run([*uv, "pip", "install", "-q", "--python", str(python), *needed], check=True)
     run = subprocess.run(
         [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *FILES],

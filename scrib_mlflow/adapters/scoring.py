@@ -32,7 +32,7 @@ TRIED = 50  # rows on which the place of the scores is found
 ALONE = 5  # of these are scored one by one as well
 TOLERANCE = 1e-3  # of the highest score; a GPU gives single rows slightly other scores
 SHOWN = 5
-IN_LOGS = "{desc}: {n_fmt} of {total_fmt} rows, {elapsed} gone, {remaining} to go\n"
+IN_LOGS = "{desc}: {n:,} of {total:,} rows, {elapsed} gone, {remaining} to go\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +172,7 @@ def batches(rows: pd.DataFrame, batch_rows: int, what: str) -> Any:
         unit_scale=True,
         mininterval=0.1 if moving else 10,
         bar_format=None if moving else IN_LOGS,
+        leave=moving,
     ) as bar:
         for start in range(0, len(rows), batch_rows):
             batch = rows.iloc[start : start + batch_rows].reset_index(drop=True)

@@ -29,7 +29,9 @@ def serve(model_uri: str, tracking_uri: str, log: Path, manager: str = "local") 
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model_uri]
     command += ["--env-manager", manager, "-h", HOST, "-p", str(port)]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri}
+    beside = str(Path(sys.executable).parent)  # MLflow looks there for uvicorn, if told to
+    path = os.pathsep.join([beside, os.environ.get("PATH", "")])
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, "PATH": path}
     with log.open("w", encoding="utf-8") as output:
         server = subprocess.Popen(  # noqa: S603  # our own words, and a URI from the registry
             command, stdout=output, stderr=subprocess.STDOUT, env=environment, process_group=0

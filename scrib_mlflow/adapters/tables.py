@@ -85,7 +85,7 @@ def _columns(path: Path) -> list[str]:
 def _read(path: Path, label: str) -> pd.DataFrame:
     if not _is_csv(path):
         return pd.read_parquet(path)
-    table = pd.read_csv(path)
+    table = pd.read_csv(path, float_precision="round_trip")  # pandas 2 loses last bits without
     texts = pd.read_csv(path, usecols=[label], dtype=str, na_filter=False)
     return table.assign(**{label: texts[label]})
 
