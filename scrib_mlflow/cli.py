@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from types import ModuleType
 from typing import Any
@@ -81,6 +82,7 @@ def _command(name: str, kind: type[settings.Settings], text: str) -> None:
         from scrib_mlflow.errors import ScribError  # noqa: PLC0415  # as late as the others
 
         _quiet()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is tidied up
         try:
             parameters = importlib.import_module("scrib_mlflow.adapters.parameters")
             chosen = parameters.read_settings(kind, given)
@@ -89,11 +91,23 @@ def _command(name: str, kind: type[settings.Settings], text: str) -> None:
         except ScribError as error:
             _say(f"error: {error}")
             sys.exit(1)
+        except Exception as error:
+            if not _is_outside(error):
+                raise
+            _say(f"error: {type(error).__name__}: {' '.join(str(error).split())[:1000]}")
+            sys.exit(1)
         _print(workflow.summary(done))
 
     for field_name, field in reversed(kind.model_fields.items()):
         call = _option(field_name, field)(call)
     main.command(name, help=text)(call)
+
+
+def _is_outside(error: Exception) -> bool:
+    """Return whether an error is of MLflow, a file or the network, not a defect of ours."""
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415
+
+    return isinstance(error, MlflowException | OSError)
 
 
 def _option(name: str, field: FieldInfo) -> Any:

@@ -73,6 +73,7 @@ class SetClassifier:
     fit: Fit
     fit_report: SetReport
     certify_report: SetReport | None
+    n_shared: int  # certify rows that have an equal row among the fit rows
     package_version: str
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LOWEST = float(np.finfo(np.float64).min)  # stands for -inf where JSON is written
+NONE_SCORED = "the model can score none of these rows"
 TENSOR_TYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -302,7 +303,7 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             scores, failed = score_rows(self._score, model_input, len(self.classes))
             if failed and len(failed) == len(scores):
                 error = failed[min(failed)]
-                msg = f"the model can score none of these rows: {type(error).__name__}: {error}"
+                msg = f"{NONE_SCORED}: {type(error).__name__}: {error}"
                 raise MlflowException.invalid_parameter_value(msg) from None
             columns = served_columns(self.rule, scores, self.classes)
             if (params or {}).get("explain"):

@@ -89,9 +89,12 @@ class Register(Settings):
 
     run_id: str = Field(description="a calibrate run whose model is not registered")
     registered_model_name: str | None = Field(
-        None, description="name to register under; default: the one that calibrate had chosen"
+        None, description="name to register under; default: the one that calibrate was told"
     )
-    alias: str = Field("candidate", description="registry alias that the new version gets")
+    alias: str | None = Field(
+        None,
+        description="registry alias of the new version; default: the one that calibrate was told",
+    )
 
 
 class Demo(Settings):

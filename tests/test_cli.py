@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from scrib_mlflow import settings
 from scrib_mlflow.cli import main
+from tests.conftest import using
 from tests.models import draw_table, register_pipeline
 
 ROOT = Path(__file__).parent.parent
@@ -105,6 +106,23 @@ def test_what_a_user_can_put_right_is_one_line_and_a_failure(store, words):
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("store", ["folder", "file", "scheme", "text"])
+def test_a_store_that_cannot_be_one_is_told_in_a_sentence(store, tmp_path, monkeypatch):
+    (tmp_path / "folder.db").mkdir()
+    (tmp_path / "text.db").write_text("no database " * 100, encoding="utf-8")
+    places = {
+        "folder": f"sqlite:///{tmp_path / 'folder.db'}",
+        "file": str(tmp_path / "mlruns"),
+        "scheme": "nowhere://x",
+        "text": f"sqlite:///{tmp_path / 'text.db'}",
+    }
+    with using(places[store], tmp_path):
+        done = invoke(*("calibrate", "--model_uri", "models:/a/1"), "--data", "x", "--label", "y")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: the ")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

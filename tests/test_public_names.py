@@ -69,10 +69,10 @@ FIELDS = {
     "TopRule": "kind",
     "SetClassifier": """
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
-        certified base fit_data certify_data fit fit_report certify_report package_version
+        certified base fit_data certify_data fit fit_report certify_report n_shared package_version
     """,
     "Calibration": "name version alias model_uri run_id classifier",
-    "Evaluation": "model_uri run_id classifier report n_invalid fitted",
+    "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted",
 }
 OPTIONS = {
     "Calibrate": """

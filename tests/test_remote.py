@@ -27,7 +27,9 @@ def running_server(empty_store, tmp_path, *options):
     command += ["--artifacts-destination", str(folder / "artifacts")]
     address = f"http://{HOST}:{port}"
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, process_group=0)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=folder, start_new_session=True
+        )
         try:
             wait_for(f"{address}/health", process, folder / "log")
             yield address

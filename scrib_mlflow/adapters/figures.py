@@ -42,14 +42,14 @@ def class_figure(
                 "never certain", (0, place), (4, 0), textcoords="offset points", va="center"
             )
     risks.set_xlabel("wrong among the certain rows of the class, %")
-    risks.set_yticks(places, names)
+    risks.set_yticks(places, [_literal(name) for name in names])
     risks.invert_yaxis()
     rates.barh(places, [100 * each.abstention_rate for each in found], color=ORANGE, height=0.6)
     rates.set_xlabel("rows of the class that abstain, %")
     rates.set_xlim(0, 100)
     for axes in (risks, rates):
         _plain(axes)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(_literal(title), fontsize=11)
     drawn = dict(zip(*reversed(risks.get_legend_handles_labels()), strict=True))
     words = [word for word in ("risk", "to its upper bound", "target") if word in drawn]
     figure.legend(
@@ -74,7 +74,7 @@ def threshold_figure(
         axes = figure.add_subplot(down, across, place + 1)
         j = report.classes.index(name)
         _histogram(axes, scores[:, j], labels == j, thresholds[j])
-        axes.set_title(name, fontsize=9)
+        axes.set_title(_literal(name), fontsize=9)
         _plain(axes)
     handles, words = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
@@ -107,3 +107,8 @@ def _shown(report: SetReport, targets: Mapping[str, float]) -> list[str]:
 def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
+
+
+def _literal(text: str) -> str:
+    """Return a text that matplotlib does not take for a formula."""
+    return text.replace("$", r"\$")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -41,13 +41,17 @@ def read_settings(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
 
 def read_value(name: str, value: Any, containers: set[type]) -> Any:
     """Return a parameter's value, read as YAML where it may be a mapping or a list."""
+    if isinstance(value, Mapping):
+        return _text_keys(name, value)
+    if list in containers and isinstance(value, Iterable) and not isinstance(value, str):
+        return [str(item) for item in value]
     if not containers or not isinstance(value, str | Path):
-        return _text_keys(name, value) if isinstance(value, Mapping) else value
+        return value
     text = str(value).strip()
     inline = text[0] in "{["
-    if not inline and _is_number(text):
+    if not inline and dict in containers and _is_number(text):
         return text
-    if not inline and not Path(text).is_file():
+    if not inline and not _is_file(text):
         if list in containers:
             return [part.strip() for part in text.split(",")]
         msg = (
@@ -55,7 +59,26 @@ def read_value(name: str, value: Any, containers: set[type]) -> Any:
             f"'{{A: 0.2, default: 0.1}}', nor a file in {Path.cwd()}"
         )
         raise InvalidSettingsError(msg)
-    return parse_yaml(name, text if inline else Path(text).read_text(encoding="utf-8"))
+    found = parse_yaml(name, text if inline else _read(name, text))
+    if not found:
+        msg = f"{name} is {text!r}, which holds nothing"
+        raise InvalidSettingsError(msg)
+    return found
+
+
+def _read(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{name} is the file {path!r}, which cannot be read as YAML: {error}"
+        raise InvalidSettingsError(msg) from error
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # too long for a name
+        return False
 
 
 def parse_yaml(name: str, text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version as installed
@@ -11,6 +12,7 @@ from typing import Any
 
 import mlflow
 import pandas as pd
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature, infer_signature
 from mlflow.models.model import ModelInfo
@@ -20,10 +22,10 @@ from scrib_mlflow import serving
 from scrib_mlflow.adapters.stores import reason
 from scrib_mlflow.adapters.texts import describe
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
-from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, to_json
+from scrib_mlflow.results import SCHEMA_VERSION, Base, SetClassifier, to_json
 
 NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
-NAME = re.compile(r"[\w.-]+", re.ASCII)
+MODEL_NAME = "set_classifier"
 ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 OUTPUTS = Schema(
     [
@@ -38,10 +40,13 @@ OUTPUTS = Schema(
 PARAMETERS = ParamSchema([ParamSpec("explain", DataType.boolean, False)])
 
 
-def check_names(name: str, alias: str) -> None:
-    """Raise for names that the registry would refuse at the end."""
-    if not name.strip() or set(name) & set("/:@"):
-        msg = f"registered_model_name is {name!r}, but must not be empty or hold any of / : @"
+def check_names(name: str, alias: str, base: Base) -> None:
+    """Raise for names that the registry would refuse at the end, or that belong to others."""
+    if name == base.name:
+        msg = f"registered_model_name is {name!r}, the classifier's own; choose another"
+        raise InvalidSettingsError(msg)
+    if not name.strip() or set(name) & set("/:@'"):
+        msg = f"registered_model_name is {name!r}, but must not be empty or hold any of / : @ '"
         raise InvalidSettingsError(msg)
     if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
         msg = (
@@ -49,17 +54,27 @@ def check_names(name: str, alias: str) -> None:
             "nor 'v' with a number"
         )
         raise InvalidSettingsError(msg)
+    held = _alias(mlflow.MlflowClient(), name, alias)
+    if held is not None and "scrib.base_model" not in held.tags:
+        msg = (
+            f"the alias {alias!r} of {name!r} is on version {held.version}, which is no set "
+            "classifier; choose another alias or registered_model_name"
+        )
+        raise InvalidSettingsError(msg)
 
 
-def log_model(record: SetClassifier, inputs: Schema | None, example: Any) -> ModelInfo:
-    """Log the set classifier as a model of the active run; it is not registered yet."""
-    if inputs is None and example is not None:
-        inputs = infer_signature(example).inputs
+def log_model(record: SetClassifier, inputs: Schema | None, rows: Any, example: Any) -> ModelInfo:
+    """Log the set classifier as a model of the active run; it is not registered yet.
+
+    Without a signature of the classifier, the inputs are inferred from the rows.
+    """
+    if inputs is None and rows is not None:
+        inputs = infer_signature(rows).inputs
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scrib.json"
         path.write_text(to_json(record), encoding="utf-8")
         return mlflow.pyfunc.log_model(
-            name="set_classifier",
+            name=MODEL_NAME,
             python_model=serving.__file__,
             artifacts={"base_model": record.base.uri, "scrib": str(path)},
             signature=ModelSignature(inputs=inputs, outputs=OUTPUTS, params=PARAMETERS),
@@ -69,13 +84,34 @@ def log_model(record: SetClassifier, inputs: Schema | None, example: Any) -> Mod
         )
 
 
+def delete_logged(run_id: str) -> None:
+    """Delete what a run has logged of a set classifier that is not to be."""
+    experiment = mlflow.get_run(run_id).info.experiment_id
+    for model in mlflow.search_logged_models(
+        experiment_ids=[experiment],
+        filter_string=f"source_run_id = '{run_id}'",
+        output_format="list",
+    ):
+        if model.name == MODEL_NAME:
+            mlflow.MlflowClient().delete_logged_model(model.model_id)
+
+
 def requirements(base_uri: str) -> list[str]:
     """Return what the base model needs, as it says it, and what the served file needs besides."""
     path = mlflow.pyfunc.get_model_dependencies(base_uri)
     lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
+    lines = [_with_file(line, base_uri) for line in lines if line and not line.startswith("#")]
     named = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in lines}
     return lines + [f"{name}=={installed(name)}" for name in NEEDED if name not in named]
+
+
+def _with_file(line: str, base_uri: str) -> str:
+    """Return a requirement with the path of a file of constraints that stands with the model."""
+    word, _, name = line.partition(" ")
+    if word not in {"-c", "-r", "--constraint", "--requirement"}:
+        return line
+    path = mlflow.artifacts.download_artifacts(artifact_uri=f"{base_uri}/{name.strip()}")
+    return f"{word} {path}"
 
 
 def try_model(model_uri: str, rows: Any, expected: Sequence[Sequence[str]]) -> None:
@@ -115,23 +151,46 @@ def register(model_uri: str, record: SetClassifier, run_id: str, name: str, alia
     """Register a logged model under a name and an alias: all of it, or nothing."""
     client = mlflow.MlflowClient()
     new = not _exists(client, name)
-    version = None
+    before = _alias(client, name, alias)
+    known = _versions(client, name, run_id)
     try:
         made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id))
         version = str(made.version)
         client.update_model_version(name, version, description=describe(record))
         client.set_registered_model_alias(name, alias, version)
     except BaseException as error:
-        left = _undo(client, name, version, new=new)
-        if not isinstance(error, MlflowException):
+        left = _undo(client, name, alias, before, _versions(client, name, run_id) - known, new=new)
+        if not isinstance(error, MlflowException | OSError):
             raise
+        finish = ["python", "-m", "scrib_mlflow", "register", "--run_id", run_id]
+        finish += ["--registered_model_name", name, "--alias", alias]
         msg = (
             f"{name} could not be registered: {reason(error)}; {left}the model and its report are "
-            f"kept in run {run_id}; finish with: python -m scrib_mlflow register --run_id {run_id}"
-            f" --registered_model_name {name} --alias {alias}"
+            f"kept in run {run_id}; finish with: {shlex.join(finish)}"
         )
         raise StoreError(msg) from error
     return version
+
+
+def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
+    """Return the version that an alias is on, None where there is none."""
+    try:
+        return client.get_model_version_by_alias(name, alias)
+    except MlflowException:
+        return None
+
+
+def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None) -> set[str]:
+    """Return the versions that a name has, or those of one run: others may register as well."""
+    try:
+        found = client.search_model_versions(f"name = '{name}'")
+    except (MlflowException, OSError):
+        return set()
+    return {
+        str(version.version)
+        for version in found
+        if run_id is None or version.tags.get("scrib.run_id") == run_id
+    }
 
 
 def _exists(client: mlflow.MlflowClient, name: str) -> bool:
@@ -142,13 +201,24 @@ def _exists(client: mlflow.MlflowClient, name: str) -> bool:
     return True
 
 
-def _undo(client: mlflow.MlflowClient, name: str, version: str | None, *, new: bool) -> str:
-    """Delete a version that was half made; return what could not be deleted, in words."""
+def _undo(
+    client: mlflow.MlflowClient,
+    name: str,
+    alias: str,
+    before: ModelVersion | None,
+    made: set[str],
+    *,
+    new: bool,
+) -> str:
+    """Delete what was half made and put the alias back; return what could not be, in words."""
     try:
-        if version is not None:
+        for version in made:
             client.delete_model_version(name, version)
-        if new and _exists(client, name) and not client.get_registered_model(name).latest_versions:
+        now = _alias(client, name, alias)
+        if before is not None and (now is None or str(now.version) != str(before.version)):
+            client.set_registered_model_alias(name, alias, str(before.version))
+        if new and _exists(client, name) and not _versions(client, name):
             client.delete_registered_model(name)
-    except MlflowException as error:
-        return f"what it had made could not be deleted ({reason(error)}); "
+    except (MlflowException, OSError) as error:
+        return f"what it had made could not be undone ({reason(error)}); "
     return ""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.exceptions import MlflowException
+from numpy.typing import NDArray
 
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import DataRecord
@@ -21,6 +25,9 @@ from scrib_mlflow.settings import Settings
 
 MOST_METRICS = 1000  # a server takes no more at once
 NOTE = "mlflow.note.content"
+CASES = "fit_rows.parquet"
+NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrate run
+MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured a set classifier
 
 
 @contextmanager
@@ -28,7 +35,12 @@ def open_run(name: str) -> Iterator[str]:
     """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
     active = mlflow.active_run()
     if active is not None:
-        yield active.info.run_id
+        tags = mlflow.get_run(active.info.run_id).data.tags
+        if MODEL_URI not in tags:
+            yield active.info.run_id
+            return
+        with mlflow.start_run(run_name=name, nested=True) as run:  # the open one is taken
+            yield run.info.run_id
         return
     resumed = "MLFLOW_RUN_ID" in os.environ
     with mlflow.start_run(run_name=None if resumed else name) as run:
@@ -82,6 +94,31 @@ def log_class_table(report: SetReport, targets: Mapping[str, float], path: str) 
         for name, found in report.by_class.items()
     ]
     mlflow.log_table(pd.DataFrame(rows), path)
+
+
+def log_cases(hashes: NDArray[np.uint64]) -> None:
+    """Log the hashes of the fit rows, so that rows can be told from them later."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / CASES
+        pd.DataFrame({"hash": hashes}).to_parquet(path)
+        mlflow.log_artifact(str(path))
+
+
+def read_cases(run_id: str) -> NDArray[np.uint64] | None:
+    """Return the hashes of the fit rows of a run, None where they are gone."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = mlflow.artifacts.download_artifacts(
+                run_id=run_id, artifact_path=CASES, dst_path=folder
+            )
+        except (MlflowException, OSError):
+            return None
+        return pd.read_parquet(path)["hash"].to_numpy(dtype=np.uint64)
+
+
+def remember(model_uri: str, name: str, alias: str) -> None:
+    """Write down which model was logged and where it is to be registered."""
+    mlflow.set_tags({MODEL_URI: model_uri, NAME: name, ALIAS: alias})
 
 
 def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:

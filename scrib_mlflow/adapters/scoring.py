@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from scrib_mlflow.adapters.sources import Transform, find_source
-from scrib_mlflow.adapters.stores import reason
+from scrib_mlflow.adapters.stores import model_info, reason
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, ModelError
 from scrib_mlflow.results import Base, ScoreSource
 from scrib_mlflow.serving import (
@@ -71,7 +71,7 @@ def load_model(uri: str) -> PyFuncModel:
 
 def check_is_base(base: Base) -> None:
     """Raise unless MLflow can call the model, and it is no set classifier already."""
-    info = mlflow.models.get_model_info(base.uri)
+    info = model_info(base.uri)
     if "python_function" not in info.flavors:
         msg = f"{base.uri} has no python_function flavour, so MLflow cannot call it; log it again"
         raise ModelError(msg)
@@ -119,13 +119,13 @@ def make_scorer(
 
 def _check_alone(scorer: Scorer, rows: Any) -> None:
     """Raise where rows get other scores alone than among others: no threshold would fit both."""
-    together, _ = _as_served(scorer.model.metadata, scorer, rows)
+    together, _ = as_served(scorer, rows)
     if not np.isfinite(together).any():
         return
     allowed = TOLERANCE * np.abs(together[np.isfinite(together)]).max()
     for row in spread(row_count(rows), ALONE):
         part = rows_between(rows, row, row + 1)
-        alone, failed = _as_served(scorer.model.metadata, scorer, part)
+        alone, failed = as_served(scorer, part)
         if not np.allclose(alone, together[[row]], rtol=0, atol=allowed, equal_nan=True):
             found = failed.get(0, [float(f"{score:.3g}") for score in alone[0]])
             msg = (
@@ -148,7 +148,7 @@ def score_table(
     """Return (n, k) scores of all rows; the first rows that cannot be scored are an error."""
     scores = np.empty((len(rows), len(scorer.classes)))
     for start, batch in batches(rows, batch_rows, what):
-        found, failed = _as_served(scorer.model.metadata, scorer, batch)
+        found, failed = as_served(scorer, batch)
         if failed:
             raise _cannot_score(what, start, failed)
         if not np.isfinite(found).all():
@@ -172,12 +172,16 @@ def batches(rows: pd.DataFrame, batch_rows: int, what: str) -> Any:
         unit_scale=True,
         mininterval=0.1 if moving else 10,
         bar_format=None if moving else IN_LOGS,
-        leave=moving,
     ) as bar:
         for start in range(0, len(rows), batch_rows):
             batch = rows.iloc[start : start + batch_rows].reset_index(drop=True)
             yield start, batch
             bar.update(len(batch))
+
+
+def as_served(scorer: Scorer, rows: Any) -> tuple[NDArray[np.float64], dict[int, Exception]]:
+    """Return the scores of rows, checked as MLflow does when serving, and the errors by row."""
+    return _as_served(scorer.model.metadata, scorer, rows)
 
 
 def _as_served(metadata: Model, implementation: Any, rows: Any) -> Any:

@@ -34,7 +34,11 @@ def serve(model_uri: str, tracking_uri: str, log: Path, manager: str = "local") 
     environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, "PATH": path}
     with log.open("w", encoding="utf-8") as output:
         server = subprocess.Popen(  # noqa: S603  # our own words, and a URI from the registry
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment, process_group=0
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
         )
         try:
             _wait_until_up(server, port, log)

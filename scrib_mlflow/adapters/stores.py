@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import mlflow
 import requests
 from mlflow.exceptions import MlflowException
+from mlflow.models.model import ModelInfo
 
 from scrib_mlflow.core.checks import nearest
 from scrib_mlflow.errors import ModelError, StoreError
@@ -47,11 +48,11 @@ def check_stores() -> None:
     places = dict.fromkeys([mlflow.get_tracking_uri(), mlflow.get_registry_uri()])
     for uri in places:
         _check_place(uri)
-    client = mlflow.MlflowClient()
     try:
+        client = mlflow.MlflowClient()
         client.search_experiments(max_results=1)
         client.search_registered_models(max_results=1)
-    except MlflowException as error:
+    except Exception as error:  # of MLflow, of a database or of the network
         msg = (
             f"the MLflow store at {' and '.join(map(shown, places))} does not answer: "
             f"{reason(error)}; check MLFLOW_TRACKING_URI, that the server runs, and your "
@@ -65,6 +66,9 @@ def _check_place(uri: str) -> None:
     scheme = urlsplit(uri).scheme.split("+")[0]
     if scheme == "sqlite":
         path = Path(uri.split("///", 1)[-1])
+        if path.is_dir():
+            msg = f"the store {uri} cannot be opened: {path} is a folder, not a database"
+            raise StoreError(msg)
         if not path.parent.is_dir():
             msg = f"the store {uri} cannot be opened: there is no folder {path.parent}"
             raise StoreError(msg)
@@ -103,8 +107,16 @@ def find_model(uri: str) -> Base:
     except MlflowException as error:
         raise ModelError(_not_found(client, uri, name, error)) from error
     pinned = f"models:/{name}/{version}"
-    model_id = mlflow.models.get_model_info(pinned).model_id or ""
-    return Base(uri=pinned, name=name, version=version, model_id=model_id)
+    return Base(uri=pinned, name=name, version=version, model_id=model_info(pinned).model_id or "")
+
+
+def model_info(uri: str) -> ModelInfo:
+    """Return what MLflow keeps with a model's files."""
+    try:
+        return mlflow.models.get_model_info(uri)
+    except (MlflowException, OSError) as error:
+        msg = f"the files of {uri} cannot be read: {reason(error)}"
+        raise ModelError(msg) from error
 
 
 def _not_found(

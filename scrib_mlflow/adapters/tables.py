@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
-from mlflow.exceptions import MlflowException
 from mlflow.types import DataType
 from numpy.typing import NDArray
 
@@ -24,7 +23,10 @@ from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 if TYPE_CHECKING:
     from mlflow.types import Schema
 
-WHOLE = re.compile(r"\d+")
+WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
+# Without it pandas 2 loses last bits; pandas 3 never does.
+EXACT: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
+NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
 
 
 def read_table(name: str, place: str, label: str) -> pd.DataFrame:
@@ -35,16 +37,13 @@ def read_table(name: str, place: str, label: str) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         path = _local(name, place, folder)
         try:
-            columns = _columns(path)
-            if label not in columns:
-                msg = f"{name} {place} has no column {label!r} for the labels; "
-                raise InvalidDataError(msg + nearest(label, columns))
             table = _read(path, label)
-        except (OSError, ValueError, pd.errors.ParserError) as error:
-            if isinstance(error, InvalidDataError):
-                raise
-            msg = f"{name} {place} cannot be read: {' '.join(str(error).split())}"
+        except Exception as error:
+            msg = f"{name} {place} cannot be read: {' '.join(str(error).split())[:300]}"
             raise InvalidDataError(msg) from error
+    if label not in table.columns:
+        msg = f"{name} {place} has no column {label!r} for the labels; "
+        raise InvalidDataError(msg + nearest(label, map(str, table.columns)))
     if table.empty:
         msg = f"{name} {place} has no rows"
         raise InvalidDataError(msg)
@@ -57,7 +56,7 @@ def _local(name: str, place: str, folder: str) -> Path:
     if len(urlsplit(place).scheme) > 1:  # one letter is a Windows drive
         try:
             path = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder))
-        except (MlflowException, OSError) as error:
+        except Exception as error:  # each kind of store has errors of its own
             msg = f"{name} {place} cannot be downloaded: {' '.join(str(error).split())[:300]}"
             raise InvalidDataError(msg) from error
     if not path.exists():
@@ -76,57 +75,56 @@ def _is_csv(path: Path) -> bool:
     raise ValueError(msg)
 
 
-def _columns(path: Path) -> list[str]:
-    if _is_csv(path):
-        return [str(name) for name in pd.read_csv(path, nrows=0).columns]
-    return [str(name) for name in pq.ParquetDataset(path).schema.names]
-
-
 def _read(path: Path, label: str) -> pd.DataFrame:
+    """Return a file's rows; without the label's column only its header."""
     if not _is_csv(path):
-        return pd.read_parquet(path)
-    table = pd.read_csv(path, float_precision="round_trip")  # pandas 2 loses last bits without
-    texts = pd.read_csv(path, usecols=[label], dtype=str, na_filter=False)
-    return table.assign(**{label: texts[label]})
+        names = pq.ParquetDataset(path).schema.names
+        table = pd.read_parquet(path) if label in names else pd.DataFrame(columns=names)
+        table = table if label in table.columns else table.reset_index()
+        return table.set_axis([str(name) for name in table.columns], axis="columns")
+    header = pd.read_csv(path, nrows=0, index_col=False)
+    if label not in header.columns:
+        return header
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # more values than columns
+        table = pd.read_csv(
+            path,
+            index_col=False,
+            dtype={label: str},
+            keep_default_na=False,
+            na_values={name: [""] for name in header.columns if name != label},
+            **EXACT,
+        )
+    return table.assign(**{name: _as_numbers(table[name]) for name in _texts(table, label)})
 
 
-def digest(table: pd.DataFrame) -> str:
-    """Return a digest of all rows, the same in any order of rows and columns."""
-    text = hashlib.blake2b(digest_size=16)
-    text.update("\0".join(sorted(map(str, table.columns))).encode())
-    text.update(np.sort(row_hashes(table)).tobytes())
-    return text.hexdigest()
+def _texts(table: pd.DataFrame, label: str) -> list[str]:
+    """Return the columns of texts that are not labels."""
+    texts = table.select_dtypes(include=["object", "string"]).columns
+    return [str(name) for name in texts if name != label]
 
 
-def row_hashes(table: pd.DataFrame) -> NDArray[np.uint64]:
-    """Return a hash of each row's contents, whatever the order of the columns.
-
-    Numbers are hashed as float64 and everything else as text, so that a csv and a parquet file of
-    the same rows agree wherever they hold the same values.
-    """
-    total = np.zeros(len(table), dtype=np.uint64)
-    for name in table.columns:
-        values = table[name]
-        if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
-            plain = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        else:
-            plain = values.astype(str).to_numpy(dtype=np.object_)
-        salt = int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=8).digest(), "big")
-        mixed = pd.util.hash_array(plain, categorize=True) ^ np.uint64(salt)
-        total += pd.util.hash_array(mixed, categorize=False)
-    return total
+def _as_numbers(texts: pd.Series) -> pd.Series:
+    """Return numbers where all texts but "NA" and the like are numbers; "NA" may be a word."""
+    there = texts.where(~texts.isin(NOTHING))
+    try:
+        return pd.to_numeric(there)
+    except ValueError:
+        return texts
 
 
 def label_indices(values: pd.Series, classes: tuple[str, ...], *, place: str) -> NDArray[np.int32]:
     """Return labels as class indices; whole numbers in text are indices where no name says so."""
-    labels = np.asarray(values)
-    if labels.dtype == np.object_ and not set(labels[pd.notna(labels)]) <= set(classes):
-        texts = [str(value) for value in labels]
-        if all(WHOLE.fullmatch(text) for text in texts):
-            labels = np.array([int(text) for text in texts])
+    labels = np.asarray(values.astype(object).where(values.notna(), None))
+    if values.dtype.kind in "iuf" or values.dtype.kind == "b":
+        labels = np.asarray(values)
     try:
+        if labels.dtype == np.object_ and not {*labels} <= {*classes}:
+            texts = [str(value) for value in labels]
+            if all(WHOLE.fullmatch(text) for text in texts):
+                labels = np.array([int(float(text)) for text in texts])
         return check_labels(labels, classes, len(labels))
-    except InvalidLabelsError as error:
+    except (InvalidLabelsError, TypeError) as error:
         msg = (
             f"{place}: {error}; if the model's own names are others, give them in the order of "
             "its scores with classes"
@@ -197,10 +195,3 @@ def missing_features(table: pd.DataFrame, inputs: Schema | None) -> str:
     missing = [str(name) for name in needed if name not in table.columns]
     listed = ", ".join(map(repr, missing[:10])) + (" …" if len(missing) > 10 else "")
     return f"it lacks the model's inputs {listed}" if missing else "it has no column but the label"
-
-
-def count_shared(fitted: pd.DataFrame, certified: pd.DataFrame) -> int:
-    """Return how many certify rows stand among the fit rows as well."""
-    common = sorted(set(fitted.columns) & set(certified.columns), key=str)
-    seen = row_hashes(fitted[common])
-    return int(np.isin(row_hashes(certified[common]), seen).sum())

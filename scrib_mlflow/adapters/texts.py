@@ -109,6 +109,17 @@ def verdict(record: SetClassifier) -> str:
     return (
         "Not certified: no certificate was asked of these rows. They were not fitted, so each "
         f"upper bound holds by itself at confidence {record.confidence:g}."
+        + shared_caveat(record.n_shared)
+    )
+
+
+def shared_caveat(n_shared: int) -> str:
+    """Return a warning, where there is reason for one, that some rows may have been fitted."""
+    if not n_shared:
+        return ""
+    return (
+        f" But {n_shared:,} of them equal a row of the fit: if these are the same cases, and not "
+        "equal by chance, the bounds do not hold."
     )
 
 

@@ -108,6 +108,9 @@ def check_classes(classes: Sequence[object] | None, k: int) -> tuple[str, ...]:
     if twice:
         msg = f"classes must differ, but {_listed(twice)} stand more than once"
         raise InvalidLabelsError(msg)
+    if not all(name.strip() for name in names):
+        msg = f"a class is named {next(n for n in names if not n.strip())!r}; give it a name"
+        raise InvalidLabelsError(msg)
     if "default" in names:
         msg = (
             "a class is named 'default', the word for all classes without a target of their own; "
@@ -169,6 +172,8 @@ def _class_of(value: object, index: dict[str, int], *, named: bool) -> int:
     for text in texts:
         if text in index:
             return index[text]
+    if isinstance(value, bool):  # true is no index
+        return -1
     return number if not named and 0 <= number < len(index) else -1
 
 

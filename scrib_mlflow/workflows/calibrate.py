@@ -10,7 +10,7 @@ import mlflow
 import numpy as np
 
 import scrib_mlflow
-from scrib_mlflow.adapters import figures, registration, runs, scoring, stores, tables, texts
+from scrib_mlflow.adapters import digests, figures, registration, runs, scoring, stores, texts
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.checks import labels_for
@@ -22,7 +22,7 @@ from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.results import Base, SetClassifier, to_json
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.rows import Scored, Table, read_rows, score_tables
+from scrib_mlflow.workflows.rows import MOST_SHARED, Scored, Table, read_rows, score_tables
 
 TRIED_ROWS = 200  # answered by the logged model before it is registered
 EXAMPLE_ROWS = 2  # kept with the model
@@ -73,7 +73,6 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
     read = [read_rows("data", settings.data, settings.label)]
     if settings.certify_data is not None:
         read.append(read_rows("certify_data", settings.certify_data, settings.label))
-        _check_overlap(read[0], read[1], say)
     with runs.open_run(f"calibrate {base.name}") as run_id:
         runs.log_settings(run_id, settings)
         for table, context in zip(read, ("fit", "certify"), strict=False):
@@ -82,15 +81,16 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
         scored = score_tables(model, example, read, settings)
+        n_shared = _count_shared(scored)
         n, k = scored[0].scores.shape
         say(
             f"fitting the thresholds of {k} classes on {n:,} rows; a first fit compiles for a while"
         )
-        record = _make_record(settings, base, _fit(settings, scored[0]), read, scored)
+        record = _make_record(settings, base, _fit(settings, scored[0]), read, scored, n_shared)
         _log(record, scored[0], run_id)
         say("logging the set classifier, and trying it")
-        logged_uri = _log_model(record, model, scored[0], example)
-        mlflow.set_tag("scrib.model_uri", logged_uri)
+        logged_uri = _log_model(record, model, scored[0], example, run_id)
+        runs.remember(logged_uri, name, settings.alias)
         version = registration.register(logged_uri, record, run_id, name, settings.alias)
     return Calibration(
         name=name,
@@ -109,25 +109,24 @@ def _preflight(settings: Calibrate) -> tuple[Base, str]:
         base = stores.find_model(settings.model_uri)
         scoring.check_is_base(base)
         name = settings.registered_model_name or f"{base.name}-scrib"
-        registration.check_names(name, settings.alias)
-        if name == base.name:
-            msg = f"registered_model_name is {name!r}, the classifier's own; choose another"
-            raise InvalidDataError(msg)
+        registration.check_names(name, settings.alias, base)
         stores.check_may_register(name)
     return base, name
 
 
-def _check_overlap(fitted: Table, certified: Table, say: Callable[[str], None]) -> None:
-    """Refuse certify rows that are fit rows; a few may be equal by chance."""
-    shared = tables.count_shared(fitted.rows, certified.rows)
-    if shared > 0.5 * certified.record.n_rows:
+def _count_shared(scored: list[Scored]) -> int:
+    """Return how many certify rows equal a fit row, as a few may by chance; refuse more."""
+    if len(scored) == 1:
+        return 0
+    shared = digests.count_shared(scored[0].cases(), scored[1].cases())
+    n = len(scored[1].labels)
+    if shared > MOST_SHARED * n:
         msg = (
-            f"{shared:,} of the {certified.record.n_rows:,} rows of certify_data stand in data as "
-            "well, so measuring them would prove nothing; give rows that the fit does not see"
+            f"{shared:,} of the {n:,} rows of certify_data stand in data as well, so measuring "
+            "them would prove nothing; give rows that the fit does not see"
         )
         raise InvalidDataError(msg)
-    if shared:
-        say(f"warning: {shared:,} rows of certify_data have an equal row in data")
+    return shared
 
 
 def _fit(settings: Calibrate, scored: Scored) -> Fit:
@@ -149,7 +148,12 @@ def _fit(settings: Calibrate, scored: Scored) -> Fit:
 
 
 def _make_record(
-    settings: Calibrate, base: Base, fit: Fit, read: list[Table], scored: list[Scored]
+    settings: Calibrate,
+    base: Base,
+    fit: Fit,
+    read: list[Table],
+    scored: list[Scored],
+    n_shared: int,
 ) -> SetClassifier:
     classes = fit.classes
     reports = [_report(fit, each, settings.confidence) for each in scored]
@@ -174,6 +178,7 @@ def _make_record(
         fit=fit,
         fit_report=reports[0],
         certify_report=reports[1] if len(reports) > 1 else None,
+        n_shared=n_shared,
         package_version=scrib_mlflow.__version__,
     )
 
@@ -194,6 +199,7 @@ def _log(record: SetClassifier, scored: Scored, run_id: str) -> None:
     note = texts.describe(record)
     runs.set_tags(registration.version_tags(record, run_id), note)
     runs.log_class_table(report, record.risk_targets, "classes.json")
+    runs.log_cases(scored.cases())
     runs.log_texts_and_figures(
         {"scrib.json": to_json(record), "description.md": note},
         {
@@ -207,22 +213,20 @@ def _log(record: SetClassifier, scored: Scored, run_id: str) -> None:
     )
 
 
-def _log_model(record: SetClassifier, model: Any, scored: Scored, example: Any) -> str:
+def _log_model(record: SetClassifier, model: Any, scored: Scored, example: Any, run_id: str) -> str:
     """Log the set classifier and let it answer rows; a model that fails is deleted."""
     inputs = model.metadata.get_input_schema()
     rows = scored.features
     kept = example if rows is None else rows.iloc[:EXAMPLE_ROWS]
-    logged = registration.log_model(record, inputs, kept)
-    if rows is None:
-        return logged.model_uri
-    sets = rule_sets(asdict(record.rule), scored.scores[:TRIED_ROWS])
-    names = np.array(record.classes, dtype=np.object_)
     try:
-        registration.try_model(
-            logged.model_uri, rows.iloc[:TRIED_ROWS], [names[row].tolist() for row in sets]
-        )
+        logged = registration.log_model(record, inputs, example if rows is None else rows, kept)
+        if rows is not None:
+            sets = rule_sets(asdict(record.rule), scored.scores[:TRIED_ROWS])
+            names = np.array(record.classes, dtype=np.object_)
+            expected = [names[row].tolist() for row in sets]
+            registration.try_model(logged.model_uri, rows.iloc[:TRIED_ROWS], expected)
     except BaseException:
-        mlflow.MlflowClient().delete_logged_model(logged.model_id)
+        registration.delete_logged(run_id)
         raise
     return logged.model_uri
 

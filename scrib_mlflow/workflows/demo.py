@@ -139,7 +139,8 @@ def _register_base(train: pd.DataFrame) -> None:
 
 def _fresh_folder(folder: Path) -> Path:
     """Return an empty folder; one that an earlier demo has made is made anew."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+    taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if taken and not (folder / MARK).exists():
         msg = f"{folder} is not empty and not of an earlier demo; choose another with --folder"
         raise InvalidSettingsError(msg)
     shutil.rmtree(folder, ignore_errors=True)

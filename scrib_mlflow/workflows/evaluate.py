@@ -9,11 +9,14 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model
+from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import figures, runs, scoring, stores, tables, texts
+from scrib_mlflow import serving
+from scrib_mlflow.adapters import digests, figures, runs, scoring, stores, tables, texts
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.checks import labels_for
@@ -22,7 +25,7 @@ from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.errors import InvalidDataError, ModelError
 from scrib_mlflow.results import SetClassifier, from_json, to_json
 from scrib_mlflow.settings import Evaluate
-from scrib_mlflow.workflows.rows import Table, read_rows
+from scrib_mlflow.workflows.rows import MOST_SHARED, Table, read_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,8 @@ class Evaluation:
     classifier: SetClassifier
     report: SetReport
     n_invalid: int  # rows that the model could not score; they abstain
-    fitted: bool  # whether these are the rows of the fit, on which bounds prove nothing
+    n_shared: int | None  # rows that equal a row of the fit; None where that cannot be told
+    fitted: bool  # whether most do, so that bounds prove nothing
 
 
 def evaluate(model_uri: str, data: str, label: str, **parameters: Any) -> Evaluation:
@@ -74,7 +78,10 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
         runs.log_settings(run_id, settings)
         runs.log_table_input(table.rows, table.record, settings.label, "evaluate")
         say(f"loading {found.uri}")
-        sets, n_invalid = _served_sets(found.uri, table, record, settings)
+        model = scoring.load_model(found.uri)
+        features = _features(model, table, settings)
+        n_shared = _count_shared(found.uri, features, labels)
+        sets, n_invalid = _served_sets(model, features, record, settings)
         rows = check_rows(
             sets.astype(np.float64),  # in place of scores, which sets have made superfluous
             labels_for(labels, record.classes),
@@ -88,7 +95,8 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
             classifier=record,
             report=measure_sets(sets, rows, settings.confidence),
             n_invalid=n_invalid,
-            fitted=table.record.digest == record.fit_data.digest,
+            n_shared=n_shared,
+            fitted=(n_shared or 0) > MOST_SHARED * len(labels),
         )
         _log(done)
     return done
@@ -110,16 +118,29 @@ def read_record(uri: str) -> SetClassifier:
     return record
 
 
-def _served_sets(
-    uri: str, table: Table, record: SetClassifier, settings: Evaluate
-) -> tuple[NDArray[np.bool_], int]:
-    """Return the sets that the model serves, and how many rows it could not score."""
-    model = scoring.load_model(uri)
+def _features(model: PyFuncModel, table: Table, settings: Evaluate) -> pd.DataFrame:
+    """Return what the model takes of a table."""
     inputs = model.metadata.get_input_schema()
     features = tables.features(table.rows, inputs, [settings.label])
     if features is None:
         msg = f"data cannot be scored: {tables.missing_features(table.rows, inputs)}"
         raise InvalidDataError(msg)
+    return features
+
+
+def _count_shared(uri: str, features: pd.DataFrame, labels: NDArray[np.int32]) -> int | None:
+    """Return how many rows equal a row of the fit, None where its rows are not known any more."""
+    run_id = stores.model_info(uri).run_id
+    seen = runs.read_cases(run_id) if run_id else None
+    if seen is None:
+        return None
+    return digests.count_shared(seen, digests.case_hashes(features, labels))
+
+
+def _served_sets(
+    model: PyFuncModel, features: pd.DataFrame, record: SetClassifier, settings: Evaluate
+) -> tuple[NDArray[np.bool_], int]:
+    """Return the sets that the model serves, and how many rows it could not score."""
     index = {name: j for j, name in enumerate(record.classes)}
     sets = np.zeros((len(features), len(index)), dtype=np.bool_)
     n_invalid = 0
@@ -127,6 +148,9 @@ def _served_sets(
         try:
             answers: Any = model.predict(batch)
         except MlflowException as error:
+            if serving.NONE_SCORED in str(error) and len(batch) < len(features):
+                n_invalid += len(batch)
+                continue
             msg = f"the model refuses rows {start} to {start + len(batch) - 1} of data: "
             raise InvalidDataError(msg + stores.reason(error)) from error
         n_invalid += int((answers["reason"] == "invalid_scores").sum())
@@ -138,7 +162,9 @@ def _served_sets(
 def _log(done: Evaluation) -> None:
     record, report = done.classifier, done.report
     prefix = "fit_" if done.fitted else ""
-    runs.log_metrics({f"{prefix}n_invalid": done.n_invalid} | report_metrics(report, prefix=prefix))
+    counts = {"n_invalid": done.n_invalid, "n_shared": done.n_shared}
+    metrics = {f"{prefix}{name}": float(n) for name, n in counts.items() if n is not None}
+    runs.log_metrics(metrics | report_metrics(report, prefix=prefix))
     runs.set_tags(
         {"scrib.model_uri": done.model_uri, "scrib.base_model": record.base.name},
         f"{done.model_uri} on {report.n:,} rows. {texts.abstentions(report)}\n\n"
@@ -159,7 +185,7 @@ def summary(done: Evaluation) -> str:
     else:
         meaning = (
             f"Each upper bound holds by itself at confidence {report.confidence:g}, for rows drawn "
-            "like these, if the fit has not seen them."
+            "like these, if the fit has not seen them." + texts.shared_caveat(done.n_shared or 0)
         )
     lines = [
         f"{done.model_uri} on {report.n:,} rows:",
@@ -170,6 +196,8 @@ def summary(done: Evaluation) -> str:
         texts.abstentions(report),
         meaning,
     ]
+    if done.n_shared is None:
+        lines.append("The rows of the fit are not at hand, so nothing tells whether it saw these.")
     if done.n_invalid:
         lines.append(f"{done.n_invalid:,} rows abstain because the model could not score them.")
     return "\n".join([*lines, f"logged to run {done.run_id}"])

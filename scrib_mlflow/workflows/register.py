@@ -9,7 +9,7 @@ from typing import Any
 import mlflow
 from mlflow.exceptions import MlflowException
 
-from scrib_mlflow.adapters import registration, stores
+from scrib_mlflow.adapters import registration, runs, stores
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.errors import StoreError
 from scrib_mlflow.results import SetClassifier, from_json
@@ -51,21 +51,20 @@ def run(settings: Register, say: Callable[[str], None]) -> Calibration:
         msg = f"run {settings.run_id} holds no set classifier: {stores.reason(error)}"
         raise StoreError(msg) from error
     record = from_json(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(record, SetClassifier) or "scrib.model_uri" not in tags:
+    if not isinstance(record, SetClassifier) or runs.MODEL_URI not in tags:
         msg = f"run {settings.run_id} has logged no model; run calibrate again"
         raise StoreError(msg)
-    name = settings.registered_model_name or f"{record.base.name}-scrib"
-    registration.check_names(name, settings.alias)
+    name = settings.registered_model_name or tags[runs.NAME]
+    alias = settings.alias or tags[runs.ALIAS]
+    registration.check_names(name, alias, record.base)
     with stores.short_waits():
         stores.check_may_register(name)
-    say(f"registering {tags['scrib.model_uri']}")
-    version = registration.register(
-        tags["scrib.model_uri"], record, settings.run_id, name, settings.alias
-    )
+    say(f"registering {tags[runs.MODEL_URI]}")
+    version = registration.register(tags[runs.MODEL_URI], record, settings.run_id, name, alias)
     return Calibration(
         name=name,
         version=version,
-        alias=settings.alias,
+        alias=alias,
         model_uri=f"models:/{name}/{version}",
         run_id=settings.run_id,
         classifier=record,

@@ -11,14 +11,16 @@ import pandas as pd
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import scoring, tables
+from scrib_mlflow.adapters import digests, scoring, tables
 from scrib_mlflow.adapters.parameters import read_value
-from scrib_mlflow.core.checks import check_scores, nearest
-from scrib_mlflow.errors import InvalidDataError, InvalidScoresError
+from scrib_mlflow.core.checks import check_classes, check_scores, nearest
+from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, InvalidSettingsError
 from scrib_mlflow.results import DataRecord
 from scrib_mlflow.settings import Calibrate
 
 COLUMNS = "columns"  # scores_from: the data hold the scores already
+MOST_SHARED = 0.5  # of rows that are called unseen: more than that are not equal by chance
 TOLERANCE = 1e-4  # of the highest score, between scores in the data and those of the model
 
 
@@ -40,11 +42,16 @@ class Scored:
     labels: NDArray[np.int32]  # (n,)
     features: pd.DataFrame | None
 
+    def cases(self) -> NDArray[np.uint64]:
+        """Return a hash of each row, by what the model is given for it, and its class."""
+        given = pd.DataFrame(self.scores) if self.features is None else self.features
+        return digests.case_hashes(given, self.labels)
+
 
 def read_rows(what: str, place: str, label: str) -> Table:
     """Return the rows of a file, digested."""
     rows = tables.read_table(what, place, label)
-    record = DataRecord(source=place, digest=tables.digest(rows), n_rows=len(rows))
+    record = DataRecord(source=place, digest=digests.digest(rows), n_rows=len(rows))
     return Table(what=what, rows=rows, record=record)
 
 
@@ -52,6 +59,15 @@ def score_tables(
     model: PyFuncModel, example: Any, read: Sequence[Table], settings: Calibrate
 ) -> list[Scored]:
     """Return the rows of tables with labels and scores, all scored in the way of the first."""
+    if settings.label in tables.input_names(model.metadata.get_input_schema()):
+        msg = f"the label {settings.label!r} is an input of the model, which must not see it"
+        raise InvalidDataError(msg)
+    if _score_columns(settings)[0] == COLUMNS and settings.score_transform != "none":
+        msg = (
+            "score_transform is for scores that the model gives, but scores_from takes them from "
+            "the data; leave one of them out"
+        )
+        raise InvalidSettingsError(msg)
     scored: list[Scored] = []
     for table in read:
         scored.append(score_rows(model, example, table, settings, like=next(iter(scored), None)))
@@ -73,16 +89,30 @@ def score_rows(
         msg = f"{table.what} cannot be scored: {tables.missing_features(table.rows, inputs)}"
         raise InvalidDataError(msg)
     scorer = like.scorer if like else _find_scorer(model, example, features, table, settings)
+    _check_targets(settings, scorer.classes)
     place = f"column {settings.label!r} of {table.what}"
     labels = tables.label_indices(table.rows[settings.label], scorer.classes, place=place)
     if wanted == COLUMNS:
-        scores = _given_scores(table, columns or list(scorer.classes), scorer, features)
+        named = columns or list(scorer.classes)
+        scores = _given_scores(table, named, scorer, features, example)
     else:
         assert features is not None  # noqa: S101  # for mypy; told above
         scores = scoring.score_table(
             scorer, features, batch_rows=settings.batch_rows, what=table.what
         )
     return Scored(scorer=scorer, scores=scores, labels=labels, features=features)
+
+
+def _check_targets(settings: Calibrate, classes: tuple[str, ...]) -> None:
+    """Raise for targets of classes that the model has not, before rows are scored."""
+    check_classes(classes, len(classes))
+    targets = Targets(
+        risk_targets=settings.risk_targets,
+        overall_target=settings.overall_target,
+        max_class_abstention=settings.max_class_abstention,
+        waive=settings.waive,
+    )
+    make_constraints(targets, classes)
 
 
 def _features(
@@ -147,7 +177,11 @@ def _score_columns(settings: Calibrate) -> tuple[str, list[str]]:
 
 
 def _given_scores(
-    table: Table, columns: list[str], scorer: scoring.Scorer, features: pd.DataFrame | None
+    table: Table,
+    columns: list[str],
+    scorer: scoring.Scorer,
+    features: pd.DataFrame | None,
+    example: Any,
 ) -> NDArray[np.float64]:
     """Return the scores that stand in the data, which must be those that the model serves."""
     if len(columns) != len(scorer.classes):
@@ -159,7 +193,9 @@ def _given_scores(
         msg = f"{table.what} has no column {missing[0]!r} of scores; {hint}"
         raise InvalidDataError(msg)
     scores = check_scores(table.rows[columns].to_numpy(dtype=np.float64), least_rows=1)
-    if features is not None:
+    if features is None:
+        _check_alike(table, scores, scorer, example)
+    else:
         tried = _tried(features)
         own = scoring.score_table(
             scorer, features.iloc[tried], batch_rows=len(tried), what=f"some of {table.what}"
@@ -174,3 +210,21 @@ def _given_scores(
             )
             raise InvalidScoresError(msg)
     return scores
+
+
+def _check_alike(
+    table: Table, scores: NDArray[np.float64], scorer: scoring.Scorer, example: Any
+) -> None:
+    """Raise where only one of the scores in the data and those of the model are probabilities."""
+    own, _ = scoring.as_served(scorer, example)
+    if _sum_to_one(own) != _sum_to_one(scores):
+        which = ("probabilities", "none") if _sum_to_one(own) else ("no probabilities", "some")
+        msg = (
+            f"the model gives {which[0]}, but the scores in {table.what} are {which[1]}; give the "
+            "scores as the model does, or rows with its inputs"
+        )
+        raise InvalidScoresError(msg)
+
+
+def _sum_to_one(scores: NDArray[np.float64]) -> bool:
+    return bool(np.allclose(scores.sum(axis=1), 1, atol=1e-3))

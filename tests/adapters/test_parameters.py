@@ -36,6 +36,21 @@ def test_a_list_can_be_inline_yaml_words_with_commas_or_a_file(tmp_path):
         assert read(classes=text).classes == ("W", "N1")
 
 
+def test_numbers_can_be_names_of_classes():
+    assert read(waive="8").waive == ("8",)
+    assert read(waive=[8], classes=(0, 1)).classes == ("0", "1")
+    long = ",".join(f"a long class name {j}" for j in range(40))
+    assert len(read(waive=long).waive) == 40
+
+
+def test_files_that_hold_no_yaml_are_told(tmp_path):
+    (tmp_path / "empty.yaml").touch()
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    for name in ("empty", "binary"):
+        with pytest.raises(InvalidSettingsError):
+            read(risk_targets=str(tmp_path / f"{name}.yaml"))
+
+
 def test_empty_text_means_not_given():
     found = read(overall_target="", waive="", classes=" ", certify_data="")
     assert (found.overall_target, found.waive, found.classes) == (None, (), None)

@@ -47,32 +47,6 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path, name, content, word
     assert words in str(error.value)
 
 
-def test_a_digest_depends_on_every_row_and_on_no_order():
-    rows = pd.DataFrame({"x": np.arange(30_000.0), "s": ["a", "b", "c"] * 10_000})
-    changed = rows.assign(x=rows["x"].where(rows.index != 20_001, -1.0))
-    assert tables.digest(rows) != tables.digest(changed)
-    shuffled = rows.sample(frac=1, random_state=0)[["s", "x"]]
-    assert tables.digest(rows) == tables.digest(shuffled)
-    assert tables.digest(rows) != tables.digest(rows.rename(columns={"x": "z"}))
-    assert tables.digest(rows) != tables.digest(pd.concat([rows, rows.head(1)]))
-
-
-def test_a_digest_does_not_depend_on_the_kind_of_file(tmp_path):
-    ROWS.to_csv(tmp_path / "rows.csv", index=False)
-    ROWS.to_parquet(tmp_path / "rows.parquet")
-    found = {
-        tables.digest(tables.read_table("data", str(tmp_path / name), "y"))
-        for name in ("rows.csv", "rows.parquet")
-    }
-    assert len(found) == 1
-
-
-def test_a_digest_tells_a_value_from_the_same_value_in_another_column():
-    left = pd.DataFrame({"a": [1.0, 2.0], "b": [2.0, 1.0]})
-    right = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0]})
-    assert tables.digest(left) != tables.digest(right)
-
-
 @pytest.mark.parametrize(
     ("labels", "classes", "expected"),
     [
@@ -83,6 +57,7 @@ def test_a_digest_tells_a_value_from_the_same_value_in_another_column():
         (["2", "1"], ("1", "2"), [1, 0]),
         ([True, False], ("False", "True"), [1, 0]),
         (["01", "1"], ("1", "01"), [1, 0]),
+        (["1.0", "0.0"], ("a", "b"), [1, 0]),
     ],
 )
 def test_labels_are_names_or_indices(labels, classes, expected):
@@ -114,6 +89,49 @@ def test_features_are_the_signature_s_or_all_but_the_label():
     assert list(tables.features(ROWS, None, ["y"]).columns) == ["x", "n", "s"]
 
 
-def test_shared_rows_are_counted():
-    certified = pd.concat([ROWS.head(2), ROWS.tail(1).assign(n=99)])
-    assert tables.count_shared(ROWS, certified) == 2
+def test_true_and_false_are_no_indices():
+    with pytest.raises(InvalidLabelsError):
+        tables.label_indices(pd.Series([True, False]), ("no", "yes"), place="y")
+    found = tables.label_indices(pd.Series([True, False]), ("0", "1"), place="y")
+    assert found.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("labels", [[["a"], ["b"]], [{}, {}]])
+def test_labels_that_are_no_names_are_an_error(labels):
+    with pytest.raises(InvalidLabelsError):
+        tables.label_indices(pd.Series(labels), ("a", "b"), place="y")
+
+
+def test_missing_labels_of_pandas_own_type_are_an_error():
+    with pytest.raises(InvalidLabelsError):
+        tables.label_indices(pd.Series(["a", None], dtype="string"), ("a", "b"), place="y")
+
+
+def test_na_is_a_word_among_words_and_nothing_among_numbers(tmp_path):
+    text = "region,size,y\nNA,NA,a\nEU,2,b\n,3,a\n"
+    (tmp_path / "rows.csv").write_text(text, encoding="utf-8")
+    table = tables.read_table("data", str(tmp_path / "rows.csv"), "y")
+    assert table["region"].tolist()[:2] == ["NA", "EU"]
+    assert pd.isna(table["region"][2])
+    assert np.isnan(table["size"][0])
+    assert table["size"].tolist()[1:] == [2.0, 3.0]
+
+
+def test_more_values_than_columns_are_an_error(tmp_path):
+    (tmp_path / "rows.csv").write_text("x,y\n1,2,a\n3,4,b\n", encoding="utf-8")
+    with pytest.raises(InvalidDataError, match="cannot be read"):
+        tables.read_table("data", str(tmp_path / "rows.csv"), "y")
+
+
+def test_a_label_in_the_index_of_a_parquet_file_is_found(tmp_path):
+    ROWS.set_index("y").to_parquet(tmp_path / "rows.parquet")
+    table = tables.read_table("data", str(tmp_path / "rows.parquet"), "y")
+    assert table["y"].tolist() == ROWS["y"].tolist()
+
+
+def test_a_damaged_archive_is_told_in_a_sentence(tmp_path):
+    ROWS.to_csv(tmp_path / "rows.csv.gz", index=False)
+    whole = (tmp_path / "rows.csv.gz").read_bytes()
+    (tmp_path / "rows.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidDataError, match="cannot be read"):
+        tables.read_table("data", str(tmp_path / "rows.csv.gz"), "y")

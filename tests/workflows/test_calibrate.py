@@ -81,7 +81,13 @@ def test_the_run_holds_metrics_inputs_parameters_and_artifacts(calibrated):
     assert used.dataset.digest == done.classifier.fit_data.digest
     assert {tag.value for tag in used.tags} == {"fit"}
     artifacts = {item.path for item in mlflow.MlflowClient().list_artifacts(done.run_id)}
-    assert artifacts >= {"scrib.json", "classes.json", "description.md", "figures"}
+    assert artifacts >= {
+        "scrib.json",
+        "classes.json",
+        "description.md",
+        "figures",
+        "fit_rows.parquet",
+    }
     folder = Path(mlflow.artifacts.download_artifacts(run_id=done.run_id))
     assert (folder / "figures" / "classes.png").read_bytes().startswith(b"\x89PNG")
     text = (folder / "scrib.json").read_text(encoding="utf-8")
@@ -236,6 +242,48 @@ def test_a_refused_registration_leaves_no_version_and_can_be_finished(base, monk
     assert len(answers) == 5
 
 
+def test_a_lost_answer_to_the_alias_puts_the_alias_back(base, monkeypatch):
+    scrib_mlflow.calibrate(base, "fit.parquet", "label")
+    set_alias = mlflow.MlflowClient.set_registered_model_alias
+    calls = []
+
+    def lost(client, name, alias, version):
+        set_alias(client, name, alias, version)
+        calls.append(version)
+        if len(calls) == 1:
+            no_alias()
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", lost)
+    with pytest.raises(StoreError):
+        scrib_mlflow.calibrate(base, "fit.parquet", "label")
+    assert versions() == {("base", "1"), ("base-scrib", "1")}
+    found = mlflow.MlflowClient().get_model_version_by_alias("base-scrib", "candidate")
+    assert str(found.version) == "1"
+
+
+def test_a_refused_registration_is_finished_under_the_name_that_was_asked_for(base, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow.MlflowClient, "set_registered_model_alias", no_alias)
+        with pytest.raises(StoreError, match="--registered_model_name 'my model'") as error:
+            scrib_mlflow.calibrate(
+                base, "fit.parquet", "label", registered_model_name="my model", alias="beta"
+            )
+    run_id = str(error.value).split("--run_id ")[1].split()[0]
+    with pytest.raises(ScribError, match="the classifier's own"):
+        scrib_mlflow.register(run_id, registered_model_name="base")
+    done = scrib_mlflow.register(run_id)
+    assert (done.name, done.alias) == ("my model", "beta")
+
+
+def test_an_alias_of_a_model_that_is_not_ours_is_left_alone(base):
+    register_pipeline("foreign")
+    mlflow.MlflowClient().set_registered_model_alias("foreign", "champion", "1")
+    with pytest.raises(ScribError, match="which is no set classifier"):
+        scrib_mlflow.calibrate(
+            base, "fit.parquet", "label", registered_model_name="foreign", alias="champion"
+        )
+
+
 def test_an_earlier_version_stays_when_a_later_registration_is_refused(base, monkeypatch):
     scrib_mlflow.calibrate(base, "fit.parquet", "label")
     monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", no_alias)
@@ -316,6 +364,43 @@ def test_a_set_classifier_is_not_calibrated_again(calibrated):
         scrib_mlflow.calibrate(done.model_uri, "fit.parquet", "label")
 
 
+def test_a_label_that_the_model_takes_as_input_is_refused(base):
+    with pytest.raises(ScribError, match="is an input of the model"):
+        scrib_mlflow.calibrate(base, "other.csv", "x0")
+
+
+def test_certify_rows_that_were_fitted_are_found_across_kinds_of_files(base):
+    table = draw_table(300, seed=2)
+    table = table.assign(label=table["label"].map(CLASSES.index)).astype(
+        dict.fromkeys(FEATURES, np.float32)
+    )
+    table.to_parquet("numbers.parquet")
+    table.to_csv("numbers.csv", index=False)
+    with pytest.raises(ScribError, match="300 of the 300 rows of certify_data stand in data"):
+        scrib_mlflow.calibrate(base, "numbers.parquet", "label", certify_data="numbers.csv")
+
+
+def test_a_few_equal_certify_rows_are_said_with_the_bounds(base):
+    fitted, other = draw_table(600, seed=2), draw_table(500, seed=3)
+    known = set(fitted["x0"])
+    fresh = other[~other["x0"].isin(known)]
+    pd.concat([fresh, fitted.head(7)]).to_csv("mixed.csv", index=False)
+    done = scrib_mlflow.calibrate(base, "fit.parquet", "label", certify_data="mixed.csv")
+    assert done.classifier.n_shared == 7
+    version = mlflow.MlflowClient().get_model_version(done.name, done.version)
+    assert "7 of them equal a row of the fit" in version.description
+
+
+def test_a_second_calibration_in_an_open_run_gets_a_run_of_its_own(base):
+    with mlflow.start_run() as run:
+        first = scrib_mlflow.calibrate(base, "fit.parquet", "label", risk_targets=0.2)
+        second = scrib_mlflow.calibrate(base, "fit.parquet", "label", risk_targets=0.05)
+    assert first.run_id == run.info.run_id != second.run_id
+    inner = mlflow.get_run(second.run_id)
+    assert inner.data.params["risk_targets"] == "0.05"
+    assert inner.data.tags["mlflow.parentRunId"] == run.info.run_id
+
+
 # Evaluate.
 
 
@@ -331,6 +416,7 @@ def test_evaluate_measures_what_the_model_serves(calibrated):
     metrics = mlflow.get_run(looked.run_id).data.metrics
     assert metrics["risk_upper/easy"] == expected.by_class["easy"].risk_upper
     assert metrics["n_invalid"] == 0
+    assert metrics["n_shared"] == looked.n_shared < 250
 
 
 def test_evaluate_on_the_rows_of_the_fit_says_so(calibrated):
@@ -342,13 +428,32 @@ def test_evaluate_on_the_rows_of_the_fit_says_so(calibrated):
     assert all(name.startswith("fit_") for name in metrics)
 
 
+@pytest.mark.parametrize("change", ["fewer", "more columns", "another label", "csv"])
+def test_evaluate_knows_the_rows_of_the_fit_in_any_dress(calibrated, change, tmp_path):
+    table = draw_table(600, seed=2)
+    if change == "fewer":
+        table = table.head(100)
+    if change == "more columns":
+        table = table.assign(id=range(600))
+    if change == "another label":
+        table = table.assign(label=table["label"].map(CLASSES.index)).rename(
+            columns={"label": "truth"}
+        )
+    table.to_csv(tmp_path / "again.csv", index=False)
+    label = "truth" if change == "another label" else "label"
+    looked = scrib_mlflow.evaluate(calibrated.model_uri, str(tmp_path / "again.csv"), label)
+    assert looked.fitted
+    assert looked.n_shared == len(table)
+
+
 def test_evaluate_counts_rows_that_cannot_be_scored_as_abstentions(calibrated):
     done = calibrated
     table = draw_table(100, seed=4)
     table.loc[:9, "x0"] = math.nan
     table.to_csv("holes.csv", index=False)
-    looked = scrib_mlflow.evaluate(done.model_uri, "holes.csv", "label", batch_rows=30)
-    assert looked.n_invalid == 10
+    for batch_rows in (1, 30):
+        looked = scrib_mlflow.evaluate(done.model_uri, "holes.csv", "label", batch_rows=batch_rows)
+        assert looked.n_invalid == 10
     assert looked.report.n == 100
     assert looked.report.empty_rate >= 0.1
 
