@@ -1,5 +1,7 @@
 """Rows that hold scores already, and tables that are scored alike."""
 
+from pathlib import Path
+
 import mlflow
 import numpy as np
 import pandas as pd
@@ -8,7 +10,7 @@ from mlflow.models import infer_signature
 from sklearn.linear_model import LogisticRegression
 
 from scrib_mlflow.adapters.scoring import input_example, load_model
-from scrib_mlflow.errors import InvalidDataError, InvalidScoresError
+from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, InvalidSettingsError
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows.rows import read_rows, score_tables
 from tests.flavours import NEW, TABLE, TRAINED, binary, calibrated, check_served, register
@@ -143,3 +145,29 @@ def test_a_second_table_is_read_the_same_way_whatever_its_first_rows_are(store):
     uri = register(mlflow.sklearn.log_model, model)
     _, second = score(uri, binary(TABLE), small, scores_from="decision_function")
     np.testing.assert_array_equal(second.scores[:, 0], -second.scores[:, 1])
+
+
+def test_a_transform_is_not_asked_of_scores_that_stand_in_the_data(store):
+    with pytest.raises(InvalidSettingsError, match="leave one of them out"):
+        calibrated(
+            registered(signature=SIGNATURE),
+            scored(),
+            scores_from="columns",
+            score_transform="softmax",
+        )
+
+
+def test_scores_alone_must_be_probabilities_where_the_model_s_are(store):
+    table = pd.concat([np.log(SCORES), TABLE["label"]], axis=1)
+    base = registered(signature=SIGNATURE, input_example=X.head(2))
+    with pytest.raises(InvalidScoresError, match="the model gives probabilities"):
+        calibrated(base, table, scores_from="columns")
+
+
+def test_constraints_of_the_base_come_with_its_requirements(store):
+    Path("constraints.txt").write_text("scikit-learn<99\n", encoding="utf-8")
+    base = registered(signature=SIGNATURE, pip_requirements=["-c constraints.txt", "mlflow"])
+    done = calibrated(base)
+    check_served(done, MODEL.predict_proba(NEW))
+    folder = Path(mlflow.artifacts.download_artifacts(done.model_uri))
+    assert "scikit-learn<99" in (folder / "constraints.txt").read_text(encoding="utf-8")
