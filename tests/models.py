@@ -53,3 +53,8 @@ def register_pipeline(name="base", *, seed=1, **options):
             **options,
         )
     return f"models:/{name}/{info.registered_model_version}"
+
+
+def raw_scores(table):
+    """Return the registered classifier's probabilities, by scikit-learn alone."""
+    return fit_pipeline(draw_table(seed=1)).predict_proba(table[FEATURES])

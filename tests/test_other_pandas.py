@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 OTHER = "pandas>=3,<4" if pd.__version__.startswith("2.") else "pandas>=2.2,<3"
-FILES = ("tests/test_serving.py", "tests/adapters", "tests/workflows/test_calibrate.py")
+FILES = ("tests/test_serving.py", "tests/adapters", "tests/workflows")
 
 
 @pytest.mark.slow
