@@ -41,3 +41,7 @@ class StoreError(ScribError):
 
 class ModelError(ScribError):
     """A model that is not there, or gives no scores."""
+
+
+class NotCertifiedError(ScribError):
+    """A set classifier that is there, but without the certificate that was required."""

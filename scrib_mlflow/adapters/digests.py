@@ -1,14 +1,37 @@
-"""Which rows were used: digests of tables, and rows that two tables share."""
+"""Which rows were used: hashes of rows, digests of tables, and rows that two tables share.
+
+The hash of a row is defined value by value and not by pandas, so that any engine can repeat it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
+from scipy import special
+
+from scrib_mlflow.core.bounds import risk_upper
+from scrib_mlflow.core.mixing import mix
+from scrib_mlflow.errors import InvalidDataError
 
 LABEL = "\0label"  # no column of a file is called so
+MISSING = np.uint64(0x6D697373696E6721)
+MANY_ROWS = 1_000_000
+KEPT_OF_MANY = 16  # one in so many
+UNLIKELY = 1e-6
+
+
+class Overlap(NamedTuple):
+    """How many of some fresh rows equal rows that were used before."""
+
+    n_shared: int
+    n_rows: int  # fresh rows compared
+    expected: float  # chance that an independent row equals a used one
+    excessive: bool  # more are shared than chance explains
 
 
 def digest(table: pd.DataFrame) -> str:
@@ -29,26 +52,102 @@ def case_hashes(
     return row_hashes(features.assign(**{LABEL: labels}), np.float32)
 
 
-def count_shared(seen: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> int:
-    """Return how many rows stand among those seen."""
-    return int(np.isin(hashes, seen).sum())
-
-
 def row_hashes(table: pd.DataFrame, number: DTypeLike = np.float64) -> NDArray[np.uint64]:
     """Return a hash of each row's contents, whatever the order of the columns.
 
-    Numbers are hashed as numbers of one type and everything else as text.
+    Columns of numbers are hashed as numbers of one type and everything else as text. Missing is
+    one value, of whatever type.
     """
     total = np.zeros(len(table), dtype=np.uint64)
     for name in table.columns:
         values = table[name]
         if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
-            numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-            with np.errstate(over="ignore"):  # beyond float32 all are infinite
-                plain = numbers.astype(number).astype(np.float64)
+            hashes = _number_bits(values, number)
         else:
-            plain = values.astype(str).to_numpy(dtype=np.object_)
-        salt = int.from_bytes(hashlib.blake2b(str(name).encode(), digest_size=8).digest(), "big")
-        mixed = pd.util.hash_array(plain, categorize=True) ^ np.uint64(salt)
-        total += pd.util.hash_array(mixed, categorize=False)
-    return total
+            hashes = _text_hashes(values)
+        total += mix(hashes ^ _text_hash(str(name)))
+    return mix(total)
+
+
+def key_hashes(values: pd.Series) -> NDArray[np.uint64]:
+    """Return a hash of each value of a column that names rows or groups.
+
+    Values are compared as text, whole numbers without a fraction: 7, 7.0 and "7" are one key,
+    "7.0" and "007" are others.
+    """
+    missing = values.isna().to_numpy()
+    if missing.any():
+        msg = (
+            f"column {str(values.name)!r} has no value in row {int(np.argmax(missing))}; "
+            "fill it in, or leave out rows without"
+        )
+        raise InvalidDataError(msg)
+    return mix(_text_hashes(values))
+
+
+def thin(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], int]:
+    """Return the hashes worth keeping of many rows, and the modulus that they are multiples of."""
+    modulus = KEPT_OF_MANY if len(hashes) > MANY_ROWS else 1
+    return _multiples(hashes, modulus), modulus
+
+
+def compare_rows(known: NDArray[np.uint64], fresh: NDArray[np.uint64], modulus: int = 1) -> Overlap:
+    """Count fresh rows among known ones, which may have been thinned, and judge the number.
+
+    Rows can be equal by chance, such as votes of a committee. How often, the known rows tell: a
+    further row is new about as often as a known row has no equal (Good and Turing). More shared
+    rows than the highest plausible chance explains are rows that were used before.
+    """
+    known, fresh = _multiples(known, modulus), _multiples(fresh, modulus)
+    counts = np.unique(known, return_counts=True)[1]
+    repeated = len(known) - int(np.count_nonzero(counts == 1))
+    shared = count_shared(known, fresh)
+    chance = float(risk_upper(repeated, len(known), 1 - UNLIKELY))
+    tail = special.bdtrc(shared - 1, len(fresh), chance) if shared else 1.0
+    return Overlap(
+        n_shared=shared,
+        n_rows=len(fresh),
+        expected=repeated / max(len(known), 1),
+        excessive=bool(tail <= UNLIKELY),
+    )
+
+
+def count_shared(seen: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> int:
+    """Return how many rows stand among those seen."""
+    return int(np.isin(hashes, seen).sum())
+
+
+def _multiples(hashes: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
+    return hashes[hashes % np.uint64(modulus) == 0]
+
+
+def _number_bits(values: pd.Series, number: DTypeLike) -> NDArray[np.uint64]:
+    """Return the bits of numbers as float64, rounded to `number`; one zero and one NaN."""
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    with np.errstate(over="ignore"):  # beyond float32 all are infinite
+        rounded = numbers.astype(number).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    return np.where(np.isnan(rounded), MISSING, rounded.view(np.uint64))
+
+
+def _text_hashes(values: pd.Series) -> NDArray[np.uint64]:
+    """Return a hash of the text of each value."""
+    missing = values.isna().to_numpy()
+    texts = np.array([_text(value) for value in values.tolist()], dtype=np.object_)
+    texts[missing] = ""
+    codes, distinct = pd.factorize(texts)
+    hashes = np.array([_text_hash(text) for text in distinct], dtype=np.uint64)
+    return np.where(missing, MISSING, hashes[codes])
+
+
+def _text_hash(text: str) -> np.uint64:
+    hashed = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return np.uint64(int.from_bytes(hashed.digest(), "big"))
+
+
+def _text(value: object) -> str:
+    """Return a value as text: whole numbers without a fraction, midnight without a time."""
+    if isinstance(value, float | np.floating) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime):
+        return str(value).removesuffix(" 00:00:00")
+    return str(value)

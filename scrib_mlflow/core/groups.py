@@ -1,0 +1,101 @@
+"""Rows that come in groups, such as the epochs of one patient: how many rows they are worth.
+
+Rows of a group resemble each other, so counting them as independent certifies too much. The
+design effect compares the variance of the risk between groups with that of independent rows; the
+counts shrunk by it go into the binomial formulas. The result is approximate: where rows of a group
+are much alike and groups few, a nominal error probability of 5 % was 7 to 10 % in simulations, and
+14 % where most rows are of a few large groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from scrib_mlflow.errors import InvalidDataError
+
+
+class GroupSums(NamedTuple):
+    """Sums over the groups with certain rows of each claim, from which its design effect follows.
+
+    With n_i certain and e_i wrong rows of a claim in group i.
+    """
+
+    total: int  # groups with any row
+    counts: NDArray[np.int64]  # (c,) groups with n_i > 0
+    certain_squared: NDArray[np.float64]  # (c,) sum of n_i^2
+    wrong_squared: NDArray[np.float64]  # (c,) sum of e_i^2
+    product: NDArray[np.float64]  # (c,) sum of n_i e_i
+
+
+def sum_groups(
+    groups: NDArray[np.int64],  # (n,) codes from 0
+    wrong: NDArray[np.bool_],  # (n,)
+    certain: Iterable[NDArray[np.bool_]],  # (c,) of (n,), for each claim its certain rows
+) -> GroupSums:
+    """Sum certain and wrong rows group by group."""
+    total = int(np.count_nonzero(np.bincount(groups)))
+    sums = []
+    for rows in certain:
+        n = np.bincount(groups[rows])
+        e = np.bincount(groups[rows & wrong], minlength=len(n))
+        sums.append((np.count_nonzero(n), n @ n, e @ e, n @ e))
+    table = np.array(sums, dtype=np.float64).reshape(-1, 4)
+    return GroupSums(total, table[:, 0].astype(np.int64), *table[:, 1:].T)
+
+
+def effective_counts(
+    certain: NDArray[np.int64],  # (c,)
+    wrong: NDArray[np.int64],  # (c,)
+    sums: GroupSums,
+    level: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return certain and wrong rows of each claim, as independent rows; 0 from fewer than 2 groups.
+
+    `level` is the error probability of the test that the counts are for: the variance between few
+    groups is itself uncertain, and Student's quantiles pay for that.
+    """
+    known = sums.counts >= 2
+    m, n = np.where(known, sums.counts, 2.0), np.where(known, certain, 2.0)
+    risk = np.where(known, wrong / n, 0.0)
+    mixed = (risk > 0) & (risk < 1)
+    squares = sums.wrong_squared - 2 * risk * sums.product + risk**2 * sums.certain_squared
+    between = m / (m - 1) * squares / n**2
+    independent = np.where(mixed, risk * (1 - risk) / n, 1.0)
+    # All right, or all wrong, says nothing of the variance: then the sizes of the groups count.
+    effect = np.where(mixed, np.maximum(between / independent, 1.0), sums.certain_squared / n)
+    effect = np.where(known, effect, 1.0)
+    students = special.stdtrit(n - 1, 1 - level) / special.stdtrit(m - 1, 1 - level)
+    effective = np.where(known, n / effect * students**2, 0.0)
+    return effective, risk * effective
+
+
+def check_groups(groups: ArrayLike, n: int) -> NDArray[np.int64]:
+    """Return the group of each row as a code from 0."""
+    values = np.asarray(groups)
+    if values.shape != (n,):
+        msg = f"groups must be one for each of the {n} rows, got shape {values.shape}"
+        raise InvalidDataError(msg)
+    missing = [row for row, value in enumerate(values.tolist()) if _is_missing(value)]
+    if missing:
+        msg = (
+            f"groups[{missing[0]}] is missing; name the group of every row, "
+            "and give a row that stands alone a group of its own"
+        )
+        raise InvalidDataError(msg)
+    if values.dtype.kind == "O":
+        codes: dict[object, int] = {}
+        return np.array(
+            [codes.setdefault(value, len(codes)) for value in values.tolist()], np.int64
+        )
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a value is None or differs from itself: NaN, NaT, pandas.NA."""
+    differs = value != value  # noqa: PLR0124
+    return value is None or not isinstance(differs, bool) or differs
