@@ -66,6 +66,37 @@ def allowed_errors(target: float, most_rows: int, confidence: float) -> NDArray[
     return table
 
 
+def passing_errors(
+    target: float, most_rows: int, confidence: float, z: float
+) -> NDArray[np.float64]:
+    """Return the errors to expect among n = 0 ... most_rows at the risk that passes at z.
+
+    At n times that risk at most ``allowed_errors`` happen with probability Phi(z); -1 where no
+    number of errors passes.
+    """
+    allowed = allowed_errors(target, most_rows, confidence)
+    rows = np.arange(most_rows + 1.0)
+    passes = allowed >= 0
+    risk = special.betaincinv(
+        np.where(passes, allowed + 1, 1.0),
+        np.where(passes, rows - allowed, 1.0),
+        special.ndtr(-z),
+    )
+    return np.where(passes, rows * risk, -1.0)
+
+
+def smooth_table(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of a table over n - sqrt(n) ... n + sqrt(n), where all of that passes.
+
+    Allowed errors jump, and which side of a jump further rows will fall on cannot be known.
+    """
+    rows = np.arange(len(table))
+    half = np.minimum(np.ceil(np.sqrt(rows)).astype(np.int64), len(table) - 1 - rows)
+    sums = np.concatenate([[0.0], np.cumsum(table)])
+    mean = (sums[rows + half + 1] - sums[rows - half]) / (2 * half + 1)
+    return np.where(table[rows - half] >= 0, mean, table)
+
+
 @kernel
 def _fill_allowed(
     table: NDArray[np.float64],

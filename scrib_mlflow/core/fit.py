@@ -13,7 +13,7 @@ from scrib_mlflow.core.checks import as_floats, as_number
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
 from scrib_mlflow.core.dual import abstention_bound, are_probabilities
 from scrib_mlflow.core.fits import NAN, Fit, describe_fit
-from scrib_mlflow.core.kernels import MEMBERS
+from scrib_mlflow.core.kernels import MEMBERS, Objective
 from scrib_mlflow.core.levels import Track
 from scrib_mlflow.core.objective import (
     Ambiguity,
@@ -23,7 +23,7 @@ from scrib_mlflow.core.objective import (
     make_objective,
 )
 from scrib_mlflow.core.problem import Data, centre, make_data
-from scrib_mlflow.core.rows import check_rows
+from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.rules import ThresholdRule
 from scrib_mlflow.core.search import Best, Task, plan_effort, search
 from scrib_mlflow.core.targets import (
@@ -144,31 +144,55 @@ def fit_thresholds(
     margin = _margin(confidence, certify_rows, len(rows.scores))
     objective = make_objective(constraints, class_weight, weights, margin, counted=rows.counted)
     own = _own_thresholds(threshold_groups, rows.classes)
-    data = make_data(*rows[:4], own)
-    task = Task(
-        data=data,
-        objective=objective,
+    task = make_task(
+        rows,
+        own,
+        objective,
         track=Track(size_weight > 0, any(c.kind == "miscoverage" for c in constraints)),
         allow_never=allow_never,
-        effort=plan_effort(
-            len(rows.scores),
-            len(rows.classes),
-            len(data.thresholds),
-            as_number("effort", effort, low=0, high=np.inf),
-        ),
-        seed=_seed(seed),
+        effort=as_number("effort", effort, low=0, high=np.inf),
+        seed=check_seed(seed),
     )
-    best = search(task, _initial(initial, data), _threads(threads))
-    thresholds = centre(data, best.thresholds)
-    counts = count_sets(threshold_sets(rows.scores, thresholds), *rows[1:4])
-    _check_search(best, counts, constraints, task, exact=rows.counted)
-    rule = ThresholdRule(thresholds=tuple(thresholds.tolist()))
+    best = search(task, _initial(initial, task.data), count_threads(threads))
+    rule, counts = serve(best, task, rows, constraints)
     method = "scrib" if len(own) else "scrib-"
     fit = describe_fit(method, rule, rows, constraints, objective, counts)
     bound = NAN
     if _is_bounded(constraints, weights) and are_probabilities(rows.scores):
         bound = abstention_bound(rows.scores, rows.weights, constraints, task.seed)
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
+
+
+def make_task(
+    rows: Labelled,
+    own: NDArray[np.int64],
+    objective: Objective,
+    *,
+    track: Track,
+    allow_never: bool,
+    effort: float,
+    seed: int,
+) -> Task:
+    """Return the search problem of checked rows, where the classes `own` have a threshold each."""
+    data = make_data(*rows[:4], own)
+    return Task(
+        data=data,
+        objective=objective,
+        track=track,
+        allow_never=allow_never,
+        effort=plan_effort(len(rows.scores), len(rows.classes), len(data.thresholds), effort),
+        seed=seed,
+    )
+
+
+def serve(
+    best: Best, task: Task, rows: Labelled, constraints: Sequence[Constraint]
+) -> tuple[ThresholdRule, Counts]:
+    """Return the rule of what a search found, and what it counts as it is served."""
+    thresholds = centre(task.data, best.thresholds)
+    counts = count_sets(threshold_sets(rows.scores, thresholds), *rows[1:4])
+    _check_search(best, counts, constraints, task, exact=rows.counted)
+    return ThresholdRule(thresholds=tuple(thresholds.tolist())), counts
 
 
 def _check_search(
@@ -233,14 +257,16 @@ def _is_bounded(constraints: Sequence[Constraint], weights: Ambiguity) -> bool:
     return weights == Ambiguity() and bool(risks) and all(risks)
 
 
-def _seed(seed: int) -> int:
+def check_seed(seed: int) -> int:
+    """Return a seed, or say what is wrong with it."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         msg = f"seed is {seed!r}, but must be a whole number, 0 or more"
         raise ScribError(msg)
     return int(seed)
 
 
-def _threads(threads: int | None) -> int:
+def count_threads(threads: int | None) -> int:
+    """Return the threads asked for, or as many as this process may use, within reason."""
     if threads is not None:
         return int(as_number("threads", threads, low=0.999, high=1000))
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

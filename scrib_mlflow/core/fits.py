@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scrib_mlflow.core.counts import Counts, constraint_counts
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
 from scrib_mlflow.core.kernels import (
     CERTAIN,
     MEMBERS,
@@ -18,9 +18,10 @@ from scrib_mlflow.core.kernels import (
     loss_of,
     term_excess,
 )
+from scrib_mlflow.core.objective import Ambiguity, make_objective
 from scrib_mlflow.core.rows import Labelled
-from scrib_mlflow.core.rules import Rule, ThresholdRule
-from scrib_mlflow.core.targets import Constraint, Kind
+from scrib_mlflow.core.rules import Rule, ThresholdRule, predict_sets
+from scrib_mlflow.core.targets import Constraint, Kind, Targets, make_constraints
 
 NAN = float("nan")  # one object, so that results with undefined numbers equal themselves
 LEAST_EXCESS = 1e-12  # less is rounding
@@ -94,6 +95,18 @@ def describe_fit(
         ),
         n_rows=len(rows.scores),
     )
+
+
+def describe_rule(
+    method: str, rule: Rule, rows: Labelled, targets: Targets, ambiguity: Ambiguity
+) -> Fit:
+    """Return how a rule from elsewhere keeps targets on these rows."""
+    constraints = make_constraints(targets, rows.classes)
+    objective = make_objective(
+        constraints, rows.class_weight(), ambiguity, None, counted=rows.counted
+    )
+    counts = count_sets(predict_sets(rows.scores, rule), *rows[1:4])
+    return describe_fit(method, rule, rows, constraints, objective, counts)
 
 
 def _rate(constraint: Constraint, objective: Objective, c: int, counts: np.ndarray) -> float:

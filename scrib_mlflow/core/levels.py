@@ -60,6 +60,12 @@ class Entries(NamedTuple):
     order: NDArray[np.int64]  # entries inside, by position
 
 
+def everywhere(thresholds: int) -> Window:
+    """Return the window that leaves nothing out."""
+    infinite = np.full(thresholds, np.inf)
+    return Window(-infinite, infinite)
+
+
 def build_level(
     data: Data, objective: Objective, window: Window, track: Track, *, allow_never: bool
 ) -> Level:

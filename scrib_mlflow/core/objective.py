@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.bounds import allowed_errors, passing_errors, smooth_table
 from scrib_mlflow.core.kernels import ABSTENTION, MISCOVERAGE, RISK, Objective
 from scrib_mlflow.core.targets import Constraint, Targets
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
@@ -32,10 +32,26 @@ class Ambiguity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
-    """Targets apply to the upper confidence bound that `certify_rows` further rows would give."""
+    """Targets apply to the upper confidence bound that `certify_rows` further rows would give.
+
+    With `z` they apply to the risk at which that bound meets the target with probability Phi(z).
+    """
 
     confidence: float
     certify_rows: float
+    z: float | None = None
+    design_effects: tuple[float, ...] = ()  # by constraint: certify rows that count as one
+
+    def ratio(self, c: int, total: float) -> float:
+        """Return the certify rows of constraint c for each unit of row weight."""
+        ratio = self.certify_rows / total
+        return ratio / self.design_effects[c] if self.design_effects else ratio
+
+    def table(self, target: float, most_rows: int) -> NDArray[np.float64]:
+        """Return the errors that a target allows among 0 ... most_rows certify rows."""
+        if self.z is None:
+            return allowed_errors(target, most_rows, self.confidence)
+        return smooth_table(passing_errors(target, most_rows, self.confidence, self.z))
 
 
 def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> None:
@@ -89,10 +105,8 @@ def make_objective(
     terms = np.zeros((len(constraints), 8))
     spans = np.full((len(constraints), 2), NO_TABLE, dtype=np.int64)
     tables: dict[tuple[float, int], tuple[int, NDArray[np.float64]]] = {}
-    ratio = 1.0
-    if margin is not None:
-        ratio = margin.certify_rows / total
     for c, constraint in enumerate(constraints):
+        ratio = 1.0 if margin is None else margin.ratio(c, total)
         silent = 0.5 if counted else LEAST_SHARE * members[c]
         terms[c] = (
             KINDS[constraint.kind],
@@ -109,7 +123,7 @@ def make_objective(
             key = (constraint.target, last)
             if key not in tables:
                 start = sum(len(table) for _, table in tables.values())
-                tables[key] = start, allowed_errors(constraint.target, last, margin.confidence)
+                tables[key] = start, margin.table(constraint.target, last)
             spans[c] = tables[key][0], last
     by_class = [
         [c for c, constraint in enumerate(constraints) if k in constraint.classes]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.descent import EVERY_PAIR, Scratch, descend, new_scratch, new_state
 from scrib_mlflow.core.kernels import HIGHEST, PENALTY, TWO_SIDED, Objective, State, place
-from scrib_mlflow.core.levels import Level, Track, Window, build_level
+from scrib_mlflow.core.levels import Level, Track, Window, build_level, everywhere
 from scrib_mlflow.core.problem import Data
 from scrib_mlflow.core.ranks import Ranks, rank_scores
 from scrib_mlflow.core.sampling import Strata, sample_rows, stratify
@@ -163,7 +163,7 @@ def _begin(
         rng = task.random(0, j)
         size = len(task.data.scores) if all_rows else task.effort.first_rows
         sample = sample_rows(task.data, strata, size, rng)
-        tools = _open(task, sample, _everywhere(task), rng)
+        tools = open_level(task, sample, everywhere(len(task.data.thresholds)), rng)
         found = []
         for s in range(STARTS):
             cuts = start_cuts(tools.level, sample, j * STARTS + s, rng)
@@ -180,7 +180,7 @@ def _begin(
 def _follow(found: Found, task: Task, sample: Data, ranks: Ranks, stage: int) -> Found:
     """Take a start to a larger sample, within a window."""
     window = ranks.window(found.thresholds, 1.0)
-    tools = _open(task, sample, window, task.random(2, stage))
+    tools = open_level(task, sample, window, task.random(2, stage))
     last = stage > 0 or len(sample.scores) == len(task.data.scores)
     penalties = LAST_PENALTIES if last else NEXT_PENALTIES
     return _anneal(task, tools, penalties, tools.level.cuts(found.thresholds))
@@ -193,11 +193,11 @@ def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Bes
     thresholds = found.thresholds
     for _ in range(task.effort.kick_rounds):
         window = (
-            _everywhere(task)
+            everywhere(len(task.data.thresholds))
             if ranks is None
             else ranks.window(thresholds, task.effort.kick_window)
         )
-        tools = _open(task, task.data, window, rng)
+        tools = open_level(task, task.data, window, rng)
         kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
         most = KICKS[1] * min(max(1, len(thresholds) // 5), 6)
         kicks = int(min(max(kicks, KICKS[0]), most)) // task.effort.kick_rounds
@@ -218,7 +218,7 @@ def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Gener
         cuts = best.copy()
         if turn % 4 == 0:
             softer = soften(task.objective, KICK_PENALTIES[turn // 4 % len(KICK_PENALTIES)])
-            _descend(tools, softer, cuts, few)
+            run_descent(tools, softer, cuts, few)
             cuts = tools.state.cuts.copy()
         else:
             if not again:
@@ -226,9 +226,9 @@ def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Gener
                 share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
             jump = int(highest[g] * share) or int(np.sign(share))
             cuts[g] = np.clip(cuts[g] + jump, 0, highest[g])
-        after = _descend(tools, task.objective, cuts, 0, g + 1)
+        after = run_descent(tools, task.objective, cuts, 0, g + 1)
         if after < PROMISING * loss:
-            after = _descend(tools, task.objective, tools.state.cuts.copy(), few)
+            after = run_descent(tools, task.objective, tools.state.cuts.copy(), few)
         again = after < loss
         if again:
             loss, best = after, tools.state.cuts.copy()
@@ -240,12 +240,13 @@ def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) 
     highest = task.objective.terms[:, PENALTY].max(initial=0.0)
     loss = np.inf
     for most in [p for p in penalties[:-1] if p < highest] + [penalties[-1]]:
-        loss = _descend(tools, soften(task.objective, most), cuts, EVERY_PAIR)
+        loss = run_descent(tools, soften(task.objective, most), cuts, EVERY_PAIR)
         cuts = tools.state.cuts.copy()
     return Found(loss, tools.level.thresholds(cuts))
 
 
-def _descend(tools: Tools, objective: Objective, cuts: Cuts, pairs: int, turn: int = 0) -> float:
+def run_descent(tools: Tools, objective: Objective, cuts: Cuts, pairs: int, turn: int = 0) -> float:
+    """Leave the state of the tools where no move helps, and return the loss."""
     level, state, scratch = tools.level, tools.state, tools.scratch
     return float(descend(level.rows, objective, state, scratch, cuts, tools.pairs, pairs, turn))
 
@@ -260,7 +261,7 @@ def soften(objective: Objective, most: float) -> Objective:
     return objective._replace(terms=terms)
 
 
-def _open(task: Task, data: Data, window: Window, rng: np.random.Generator) -> Tools:
+def open_level(task: Task, data: Data, window: Window, rng: np.random.Generator) -> Tools:
     """Build a level; of many pairs of thresholds, pick some."""
     level = build_level(data, task.objective, window, task.track, allow_never=task.allow_never)
     thresholds = 0 if task.track.missed else len(window.low)
@@ -270,11 +271,6 @@ def _open(task: Task, data: Data, window: Window, rng: np.random.Generator) -> T
         pairs = pairs[rng.choice(len(pairs), MOST_PAIRS, replace=False)]
     state = new_state(level.rows, task.objective)
     return Tools(level, state, new_scratch(level.rows, task.objective, len(pairs)), pairs)
-
-
-def _everywhere(task: Task) -> Window:
-    infinite = np.full(len(task.data.thresholds), np.inf)
-    return Window(-infinite, infinite)
 
 
 def _distinct(found: list[Found]) -> list[Found]:

@@ -1,0 +1,199 @@
+"""How often a guarantee is given, how often it is false, and what it costs in abstention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.tables import print_table, progress
+from scrib_mlflow import draw_path, fit_thresholds, predict_sets
+from scrib_mlflow.core.certificate import certify_path
+from scrib_mlflow.core.groups import effective_counts, sum_groups
+from scrib_mlflow.core.rules import ThresholdRule
+from scrib_mlflow.core.tally import binomial_tail
+from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.synthetic import draw_scores
+
+Floats = NDArray[np.float64]
+Rules = Iterable[ThresholdRule]
+TARGET, CONFIDENCE = 0.1, 0.95
+NOISE = 3**0.5
+SIZES = (5_000, 10_000)
+REPETITIONS, PATH_REPETITIONS, FEW = 60, 300, 10
+GROUPED_REPETITIONS, GROUPED_FEW = 10_000, 1_000
+FRESH_ROWS, FRESH_SEED = 200_000, 1_000_003
+UNLABELLED_ROWS, UNLABELLED_SEED = 20_000, 2_000_003
+ROUNDING = 1e-4  # of the true risks
+PROCESSES = 2
+CLASSES = tuple("01234")
+GROUPS, CORRELATIONS = (10, 20, 30, 50, 100, 200), (0.02, 0.1, 0.2, 0.5)
+GROUP_ROWS = 60
+
+
+class Rows(NamedTuple):
+    """Labelled rows."""
+
+    scores: Floats  # (n, k)
+    labels: NDArray[np.int64]  # (n,)
+
+    def split(self, share: float) -> tuple[Rows, Rows]:
+        """Return the first rows and the rest; rows are drawn in no order."""
+        at = round(share * len(self.labels))
+        return Rows(*(a[:at] for a in self)), Rows(*(a[at:] for a in self))
+
+
+class Outcome(NamedTuple):
+    """What one repetition of a procedure came to."""
+
+    given: bool  # the guarantee
+    false: bool  # and some true risk is above its target
+    abstention: float  # NaN where it was not given
+
+
+def run(*, quick: bool) -> None:
+    """Print both tables."""
+    print_table(
+        f"Guarantees on the paper's generator (variance 3), K = 5, {TARGET:.0%} targets, "
+        f"{CONFIDENCE:.0%}: given / false / abstention when given (repetitions)",
+        ["procedure", *(f"N = {n:,}" for n in SIZES)],
+        [[name, *(_cell(name, n, quick=quick) for n in SIZES)] for name in PROCEDURES],
+    )
+    repetitions = GROUPED_FEW if quick else GROUPED_REPETITIONS
+    progress("guarantee: groups")
+    print_table(
+        f"False certificates where the true risk is the target {TARGET:.0%}, groups of "
+        f"{GROUP_ROWS} certain rows, {repetitions:,} repetitions: by design effect / as if "
+        "independent",
+        ["groups", *(f"correlation {rho:g}" for rho in CORRELATIONS)],
+        [[str(m), *(grouped_cell(m, rho, repetitions) for rho in CORRELATIONS)] for m in GROUPS],
+    )
+
+
+def repeat(name: str, n: int, seeds: Iterable[int]) -> list[Outcome]:
+    """Run a procedure on the data of every seed."""
+    seeds = list(seeds)
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        return list(pool.map(_once, [name] * len(seeds), [n] * len(seeds), seeds))
+
+
+def _once(name: str, n: int, seed: int) -> Outcome:
+    return PROCEDURES[name](Rows(*draw_scores(n, noise=NOISE, seed=seed)), seed)
+
+
+def _cell(name: str, n: int, *, quick: bool) -> str:
+    progress(f"guarantee: {name}, N = {n:,}")
+    most = PATH_REPETITIONS if PROCEDURES[name] is follow_path else REPETITIONS
+    repetitions = FEW if quick else most
+    outcomes = repeat(name, n, range(repetitions))
+    given, false = (np.mean([o[j] for o in outcomes]) for j in (0, 1))
+    abstention = np.mean([o.abstention for o in outcomes if o.given]) if given else np.nan
+    shown = "-" if np.isnan(abstention) else f"{abstention:.3f}"
+    return f"{given:.0%} / {false:.1%} / {shown} ({repetitions})"
+
+
+def promise_point(rows: Rows, _: int) -> Outcome:
+    """Fit to the targets themselves on all rows, and take them as kept."""
+    return _outcome(ThresholdRule(thresholds=_fit(rows)))
+
+
+def certify_searched(rows: Rows, _: int) -> Outcome:
+    """Fit to the upper bound on all rows, and certify on the same."""
+    rule = ThresholdRule(thresholds=_fit(rows, confidence=CONFIDENCE))
+    return _outcome(_certified([rule], rows))
+
+
+def certify_once(rows: Rows, _: int) -> Outcome:
+    """Fit to the targets on half, certify on half."""
+    fit, certify = rows.split(0.5)
+    return _outcome(_certified([ThresholdRule(thresholds=_fit(fit))], certify))
+
+
+def certify_bound(rows: Rows, _: int) -> Outcome:
+    """Fit to the upper bound on half, certify on half."""
+    fit, certify = rows.split(0.5)
+    thresholds = _fit(fit, confidence=CONFIDENCE, certify_rows=len(certify.labels))
+    return _outcome(_certified([ThresholdRule(thresholds=thresholds)], certify))
+
+
+def follow_path(rows: Rows, _: int) -> Outcome:
+    """Draw a path on three tenths, test it on the rest."""
+    fit, certify = rows.split(0.3)
+    path = draw_path(*fit, TARGET, certify_rows=len(certify.labels), threads=1)
+    return _outcome(_certified([step.rule for step in path.steps], certify))
+
+
+def follow_unlabelled(rows: Rows, seed: int) -> Outcome:
+    """Draw the path on further rows without labels; a tenth of the labelled ones recalibrates."""
+    fit, certify = rows.split(0.1)
+    more, _ = draw_scores(UNLABELLED_ROWS, noise=NOISE, seed=UNLABELLED_SEED + seed)
+    path = draw_path(*fit, TARGET, certify_rows=len(certify.labels), path_scores=more, threads=1)
+    return _outcome(_certified([step.rule for step in path.steps], certify))
+
+
+PROCEDURES: dict[str, Callable[[Rows, int], Outcome]] = {
+    "point targets on all rows, taken as kept": promise_point,
+    "bound in the loss and certificate on the rows of the search": certify_searched,
+    "half fit to point targets, half certify": certify_once,
+    "half fit to the bound, half certify": certify_bound,
+    "path from 30 %, fixed-sequence test on 70 %": follow_path,
+    f"path from {UNLABELLED_ROWS:,} unlabelled, test on 90 %": follow_unlabelled,
+}
+
+
+def _fit(rows: Rows, **more: float) -> tuple[float, ...]:
+    return fit_thresholds(*rows, TARGET, threads=1, **more).thresholds
+
+
+def _certified(rules: Rules, rows: Rows) -> ThresholdRule | None:
+    """Return the rule that a fixed-sequence test ends with."""
+    rules = list(rules)
+    tested = certify_path(
+        (predict_sets(rows.scores, rule) for rule in rules),
+        rows.labels,
+        make_constraints(Targets(risk_targets=TARGET), CLASSES),
+        CLASSES,
+        level=1 - CONFIDENCE,
+    )
+    return None if tested.chosen is None else rules[tested.chosen]
+
+
+def _outcome(rule: ThresholdRule | None) -> Outcome:
+    """Hold a rule against the true probabilities of fresh rows."""
+    if rule is None:
+        return Outcome(given=False, false=False, abstention=np.nan)
+    chances = _fresh_scores()
+    sets = predict_sets(chances, rule)
+    certain = sets.sum(axis=1) == 1
+    wrong = np.where(sets[certain], 0.0, chances[certain]).sum(axis=0)
+    risks = wrong / chances[certain].sum(axis=0)
+    return Outcome(True, not (risks <= TARGET + ROUNDING).all(), float(1 - certain.mean()))
+
+
+@cache
+def _fresh_scores() -> Floats:
+    return draw_scores(FRESH_ROWS, noise=NOISE, seed=FRESH_SEED)[0]
+
+
+def grouped_cell(groups: int, correlation: float, repetitions: int) -> str:
+    """Return the rates of false certificates, groups heeded and not."""
+    random = np.random.default_rng([groups, round(100 * correlation)])
+    spread = 1 / correlation - 1
+    codes = np.repeat(np.arange(groups), GROUP_ROWS)
+    certain = np.ones(len(codes), dtype=np.bool_)
+    n = np.array([len(codes)])
+    found = np.zeros(2)
+    for _ in range(repetitions):
+        risks = random.beta(TARGET * spread, (1 - TARGET) * spread, groups)
+        wrong = random.random(len(codes)) < risks[codes]
+        errors = np.array([wrong.sum()])
+        sums = sum_groups(codes, wrong, [certain])
+        counts = effective_counts(n, errors, sums, 1 - CONFIDENCE)
+        for j, (rows, bad) in enumerate([counts, (n.astype(float), errors.astype(float))]):
+            found[j] += binomial_tail(rows, bad, np.array([TARGET]))[0] <= 1 - CONFIDENCE
+    heeded, ignored = found / repetitions
+    return f"{heeded:.1%} / {ignored:.1%}"
