@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from scrib_mlflow.core.baselines import (
         fit_top1 as fit_top1,
     )
+    from scrib_mlflow.core.certificate import Certificate as Certificate
+    from scrib_mlflow.core.certificate import Claim as Claim
+    from scrib_mlflow.core.certificate import certify_path as certify_path
+    from scrib_mlflow.core.certificate import certify_sets as certify_sets
     from scrib_mlflow.core.evaluate import (
         ClassReport as ClassReport,
     )
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
     from scrib_mlflow.core.fit import fit_thresholds as fit_thresholds
     from scrib_mlflow.core.fits import ConstraintFit as ConstraintFit
     from scrib_mlflow.core.fits import Fit as Fit
+    from scrib_mlflow.core.path import Path as Path
+    from scrib_mlflow.core.path import draw_path as draw_path
+    from scrib_mlflow.core.plan import Plan as Plan
+    from scrib_mlflow.core.plan import make_plan as make_plan
     from scrib_mlflow.core.rules import (
         SelectiveRule as SelectiveRule,
     )
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
         predict_sets as predict_sets,
     )
     from scrib_mlflow.errors import ScribError as ScribError
+    from scrib_mlflow.results import Decision as Decision
     from scrib_mlflow.results import SetClassifier as SetClassifier
     from scrib_mlflow.results import from_json as from_json
     from scrib_mlflow.results import to_json as to_json
@@ -53,16 +62,27 @@ if TYPE_CHECKING:
     from scrib_mlflow.workflows.calibrate import calibrate as calibrate
     from scrib_mlflow.workflows.evaluate import Evaluation as Evaluation
     from scrib_mlflow.workflows.evaluate import evaluate as evaluate
+    from scrib_mlflow.workflows.gate import Gated as Gated
+    from scrib_mlflow.workflows.gate import gate as gate
+    from scrib_mlflow.workflows.plan import Planned as Planned
+    from scrib_mlflow.workflows.plan import plan as plan
     from scrib_mlflow.workflows.register import register as register
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Calibration": "workflows.calibrate",
+    "Certificate": "core.certificate",
+    "Claim": "core.certificate",
     "ClassReport": "core.evaluate",
     "ConstraintFit": "core.fits",
+    "Decision": "results",
     "Evaluation": "workflows.evaluate",
     "Fit": "core.fits",
+    "Gated": "workflows.gate",
+    "Path": "core.path",
+    "Plan": "core.plan",
+    "Planned": "workflows.plan",
     "ScribError": "errors",
     "SelectiveRule": "core.rules",
     "SetClassifier": "results",
@@ -70,6 +90,9 @@ _HOMES = {
     "ThresholdRule": "core.rules",
     "TopRule": "core.rules",
     "calibrate": "workflows.calibrate",
+    "certify_path": "core.certificate",
+    "certify_sets": "core.certificate",
+    "draw_path": "core.path",
     "evaluate": "workflows.evaluate",
     "evaluate_sets": "core.evaluate",
     "fit_label": "core.baselines",
@@ -78,6 +101,9 @@ _HOMES = {
     "fit_thresholds": "core.fit",
     "fit_top1": "core.baselines",
     "from_json": "results",
+    "gate": "workflows.gate",
+    "make_plan": "core.plan",
+    "plan": "workflows.plan",
     "predict_sets": "core.rules",
     "register": "workflows.register",
     "to_json": "results",

@@ -18,11 +18,12 @@ from pydantic_core import PydanticUndefined
 
 from scrib_mlflow import __version__, settings
 
-CALIBRATE = """Make a registered classifier a set classifier, and register it.
+CALIBRATE = """Make a registered classifier a set classifier, certify it, and register it.
 
-Scores the labelled rows with the registered model, finds a threshold for each class so that the
-risk targets are kept and as few rows as possible abstain, logs tables and figures, and registers
-a model that serves sets, under the alias candidate.
+Scores the labelled rows with the registered model. Some of them draw a path of set classifiers,
+each with a threshold for every class, from the one most likely to keep the risk targets to the one
+that abstains least; the others test it in that order, and the last that passes is certified. Logs
+tables and figures, and registers a model that serves sets, under the alias candidate.
 
 \b
 Examples:
@@ -43,13 +44,36 @@ Example:
   python -m scrib_mlflow evaluate --model_uri models:/sleep-scrib@candidate \\
       --data test.parquet --label stage
 """
+GATE = """Move a registry alias to a set classifier, if the evidence meets the policy.
+
+Asks whether its certificate is intact and its targets are as strict as the policy's, whether fresh
+rows refute it (or, with evidence=fresh, certify it by themselves), and whether it abstains too
+often. Exit code 0: the alias is on the version. 1: it is where it was, and the table says why.
+
+\b
+Examples:
+  python -m scrib_mlflow gate --model_uri models:/sleep-scrib@candidate --alias champion
+  python -m scrib_mlflow gate --model_uri models:/sleep-scrib/4 --alias champion \\
+      --data test.parquet --label stage --max_abstention 0.4 --max_abstention_increase 0.02
+  mlflow run . -e gate --env-manager local -P model_uri=models:/sleep-scrib/4 \\
+      -P alias=champion -P risk_targets="{N1: 0.2, default: 0.1}"
+"""
+PLAN = """Say what can be certified with labelled rows, before anything is fitted.
+
+For each class: the lowest target that its rows can certify, the certain rows that its target
+needs, and the chance of passing.
+
+\b
+Example:
+  python -m scrib_mlflow plan --data validation.parquet --label stage --risk_targets 0.05
+"""
 REGISTER = """Register the model of a calibrate run that could not register it.
 
 \b
 Example:
   python -m scrib_mlflow register --run_id 0123456789abcdef0123456789abcdef
 """
-DEMO = """The whole story on real data, in a minute or two: train, register, calibrate, serve.
+DEMO = """The whole story on real data, in a minute or two: train, register, calibrate, gate, serve.
 
 Everything stays in one folder; nothing else on this machine is touched.
 
@@ -66,8 +90,10 @@ def main() -> None:
 
     \b
     The usual order:
-      calibrate   a registered classifier becomes a set classifier
+      plan        what can be certified with the rows at hand
+      calibrate   a registered classifier becomes a certified set classifier
       evaluate    measure it on other rows
+      gate        move an alias to it, if it keeps what a policy asks for
       then        mlflow models serve -m models:/NAME-scrib@candidate --env-manager local
 
     Each command has its own help: python -m scrib_mlflow calibrate --help. Where the store is says
@@ -97,6 +123,8 @@ def _command(name: str, kind: type[settings.Settings], text: str) -> None:
             _say(f"error: {type(error).__name__}: {' '.join(str(error).split())[:1000]}")
             sys.exit(1)
         _print(workflow.summary(done))
+        if hasattr(workflow, "exit_code"):
+            sys.exit(workflow.exit_code(done))
 
     for field_name, field in reversed(kind.model_fields.items()):
         call = _option(field_name, field)(call)
@@ -134,5 +162,7 @@ def _print(text: str) -> None:
 
 _command("calibrate", settings.Calibrate, CALIBRATE)
 _command("evaluate", settings.Evaluate, EVALUATE)
+_command("gate", settings.Gate, GATE)
+_command("plan", settings.Plan, PLAN)
 _command("register", settings.Register, REGISTER)
 _command("demo", settings.Demo, DEMO)

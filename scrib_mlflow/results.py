@@ -7,6 +7,7 @@ is JSON for every reader.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fits import Fit
+from scrib_mlflow.core.path import Path
+from scrib_mlflow.core.plan import Plan
 from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, TopRule
 from scrib_mlflow.errors import ScribError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +42,9 @@ class DataRecord:
     """Which rows were used."""
 
     source: str
-    digest: str  # of all rows, whatever their order
+    digest: str  # of all rows of the table, whatever their order
     n_rows: int
+    n_used: int  # fewer where only a part of them was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,29 @@ class ScoreSource:
     columns: tuple[str | int, ...] | None = None  # of the output, in class order
     single: Literal["", "probability", "margin"] = ""  # one score, of the second of two classes
     transform: Literal["none", "softmax", "sigmoid"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathRecord:
+    """How a path of set classifiers was tested, in its fixed order, until one failed."""
+
+    digest: str  # of path.json, written before the labels of the certify rows were read
+    n_steps: int
+    power: float  # chance that its first passes, as predicted when it was drawn
+    p_values: tuple[float, ...]  # of those tested
+    chosen: int | None  # the last that passed; None where not even the first did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One certification against rows, as the ledger counts them."""
+
+    digest: str  # of all rows of the table
+    key: str  # of what was tested; the same test again is no new use
+    number: int
+    level: float  # error probability spent
+    total: float  # spent by all uses up to this one
+    ledger: Literal["report", "spend"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +98,12 @@ class SetClassifier:
     base: Base
     fit_data: DataRecord
     certify_data: DataRecord | None
+    path_data: DataRecord | None
+    group: str | None
+    key: str | None
+    certificate: Certificate | None  # of the rule, or where nothing passed of the path's first
+    path: PathRecord | None
+    use: Use | None
     fit: Fit
     fit_report: SetReport
     certify_report: SetReport | None
@@ -77,9 +111,79 @@ class SetClassifier:
     package_version: str
 
 
-Result = Fit | SetReport | SetClassifier | ThresholdRule | SelectiveRule | TopRule
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a gate asks for."""
+
+    alias: str
+    evidence: Literal["certificate", "fresh"]
+    risk_targets: dict[str, float]
+    overall_target: float | None
+    confidence: float
+    max_abstention: float | None
+    max_class_abstention: dict[str, float]
+    max_abstention_increase: float | None
+    allow_overlap: bool
+    ledger: Literal["report", "spend"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """What a set classifier did on fresh rows."""
+
+    data: DataRecord
+    report: SetReport
+    certificate: Certificate  # of the policy's targets
+    refuted: tuple[str, ...]  # claims of the version's certificate that these rows disprove
+    n_shared: int | None  # rows that were fitted or certified on; None where that is unknown
+    n_compared: int
+    n_expected: float  # that equal one by chance, judging by repeats among the known rows
+    overlapping: bool  # whether more do than chance explains
+    use: Use | None  # where they certify
+    champion_abstention: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One question that a gate asks, and the answer."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a version may have the alias, and why."""
+
+    model_uri: str
+    passed: bool
+    checks: tuple[Check, ...]
+    policy: Policy
+    champion: str  # the version that had the alias, "" for none
+    fresh: Fresh | None
+    decided_at: str  # UTC
+    package_version: str
+
+
+Result = (
+    Fit
+    | SetReport
+    | SetClassifier
+    | Certificate
+    | Path
+    | Plan
+    | Decision
+    | ThresholdRule
+    | SelectiveRule
+    | TopRule
+)
 TYPES: dict[str, type[Any]] = {
+    "certificate": Certificate,
+    "decision": Decision,
     "fit": Fit,
+    "path": Path,
+    "plan": Plan,
     "set_classifier": SetClassifier,
     "set_report": SetReport,
     "threshold_rule": ThresholdRule,
@@ -92,10 +196,15 @@ def to_json(value: Result) -> str:
     """Return a result as JSON text that `from_json` reads back, every bit the same."""
     name = next((name for name, kind in TYPES.items() if type(value) is kind), None)
     if name is None:
-        msg = f"a {type(value).__name__} has no JSON form; pass a fit, a report or a rule"
+        msg = f"a {type(value).__name__} has no JSON form; pass a fit, a rule or another result"
         raise ScribError(msg)
     fields = {"schema_version": SCHEMA_VERSION, "type": name, **dataclasses.asdict(value)}
     return json.dumps(_strict(fields), allow_nan=False, indent=2, ensure_ascii=False)
+
+
+def seal(text: str) -> str:
+    """Return the digest of a JSON text, by which a change of it is noticed."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def from_json(text: str) -> Result:

@@ -10,11 +10,16 @@ Rate = Annotated[float, Field(gt=0, lt=1)]
 Rates = Rate | dict[str, Rate]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Names = tuple[str, ...]
+Ledger = Literal["report", "spend"]
 
 MODEL = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
 TABLE = "parquet or csv: a path, or a URI that MLflow can download"
 MAPPING = "a number, inline YAML ('{N1: 0.2, default: 0.1}') or a YAML file"
 LIST = "inline YAML ('[W, N1, N2]'), 'W,N1,N2' or a YAML file"
+LEDGER = (
+    "certificates on the same rows: report how many there are and what that means, or spend: "
+    "let each have a smaller part of the error probability"
+)
 
 
 class Settings(BaseModel):
@@ -36,16 +41,39 @@ class Calibrate(Settings):
         None, description="how often an answer may be wrong, all classes taken together"
     )
     confidence: Rate = Field(0.95, description="of the upper bounds")
-    mode: Literal["paper"] = Field(
-        "paper", description="paper: fit on all rows of data, as published; certifies nothing"
+    mode: Literal["certified", "paper"] = Field(
+        "certified",
+        description="certified: some rows draw a path of set classifiers, the others test it; "
+        "paper: fit on all rows of data, as published, which certifies nothing",
+    )
+    certify_fraction: Rate | None = Field(
+        None,
+        description="share of the rows of data that certify and are never fitted; default: 0.7, "
+        "and 0.9 with path_data",
     )
     certify_data: str | None = Field(
-        None, description=f"further labelled rows, only measured, never fitted: {TABLE}"
+        None,
+        description=f"rows that certify, in a table of their own: {TABLE}",
+    )
+    path_data: str | None = Field(
+        None,
+        description="unlabelled rows that draw the path; data then only recalibrates scores and "
+        f"certifies: {TABLE}",
+    )
+    group: str | None = Field(
+        None, description="column of what rows belong together, such as patients; never split"
+    )
+    key: str | None = Field(
+        None, description="column that identifies a row; default: what the row holds"
     )
     waive: Names = Field((), description=f"classes whose target is not enforced: {LIST}")
     max_class_abstention: Rates | None = Field(
         None, description=f"how often the rows of a class may abstain at most: {MAPPING}"
     )
+    require_certificate: bool = Field(
+        False, description="end with exit code 1 where nothing could be certified"
+    )
+    ledger: Ledger = Field("report", description=LEDGER)
     classes: Names | None = Field(
         None, description=f"class names in the order of the scores, if the model has none: {LIST}"
     )
@@ -81,7 +109,79 @@ class Evaluate(Settings):
     data: str = Field(description=f"labelled rows, {TABLE}")
     label: str = Field(description="column of the true class: names, or indices from 0")
     confidence: Rate = Field(0.95, description="of the upper bounds")
+    group: str | None = Field(
+        None, description="column of what rows belong together; default: calibrate's, if there"
+    )
     batch_rows: int = Field(10_000, ge=1, description="rows scored at a time")
+
+
+class Gate(Settings):
+    """Options of `gate`."""
+
+    model_uri: str = Field(
+        description="the set classifier to promote: models:/NAME/VERSION or models:/NAME@ALIAS"
+    )
+    alias: str = Field("champion", description="registry alias that moves to it when it passes")
+    data: str | None = Field(None, description=f"fresh labelled rows, {TABLE}")
+    label: str | None = Field(None, description="column of the true class in data")
+    evidence: Literal["certificate", "fresh"] = Field(
+        "certificate",
+        description="certificate: the version's own must hold, and data, if given, must not "
+        "refute it; fresh: the rows of data alone must certify it",
+    )
+    risk_targets: Rates | None = Field(
+        None,
+        description="how often a class may be wrong at most, by this policy; default: what the "
+        f"version was made for; {MAPPING}",
+    )
+    overall_target: Rate | None = Field(
+        None, description="how often an answer may be wrong at most, by this policy"
+    )
+    confidence: Rate | None = Field(
+        None, description="that is asked of the evidence; default: the version's"
+    )
+    waive: Names = Field((), description=f"classes whose risk is not asked about: {LIST}")
+    max_abstention: Rate | None = Field(None, description="how often it may abstain at most")
+    max_class_abstention: Rates | None = Field(
+        None, description=f"how often the rows of a class may abstain at most: {MAPPING}"
+    )
+    max_abstention_increase: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        None,
+        description="how much more often than the present holder of the alias it may abstain on "
+        "the rows of data, 0.02 for two points",
+    )
+    allow_overlap: bool = Field(
+        False, description="take data although the version was fitted or certified on such rows"
+    )
+    ledger: Ledger = Field("report", description=LEDGER)
+    group: str | None = Field(
+        None, description="column of what rows belong together; default: calibrate's, if there"
+    )
+    batch_rows: int = Field(10_000, ge=1, description="rows scored at a time")
+
+
+class Plan(Settings):
+    """Options of `plan`."""
+
+    data: str = Field(description=f"labelled rows, {TABLE}")
+    label: str = Field(description="column of the true class")
+    risk_targets: Rates = Field(
+        0.1, description=f"how often a class may be wrong when it is answered: {MAPPING}"
+    )
+    confidence: Rate = Field(0.95, description="of the certificate")
+    certify_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.7, description="share of the rows that certify; 1 where other rows draw the path"
+    )
+    group: str | None = Field(
+        None, description="column of what rows belong together, such as patients"
+    )
+    waive: Names = Field((), description=f"classes whose target is not enforced: {LIST}")
+    abstention: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.5, description="how often the rows of a class are assumed to abstain"
+    )
+    risk_share: Rate = Field(
+        0.5, description="the true risk that is assumed, as a share of its target"
+    )
 
 
 class Register(Settings):

@@ -70,7 +70,7 @@ def store(empty_store, tmp_path):
 
 @pytest.fixture(scope="session")
 def calibrated_folder(empty_store, tmp_path_factory):
-    """A store with a classifier and the set classifier that `calibrate` made of it."""
+    """A store with a classifier and the set classifier that `mode=paper` made of it."""
     import scrib_mlflow  # noqa: PLC0415
     from tests.models import draw_table, register_pipeline  # noqa: PLC0415
 
@@ -79,7 +79,7 @@ def calibrated_folder(empty_store, tmp_path_factory):
         draw_table(600, seed=2).to_parquet("fit.parquet")
         draw_table(500, seed=3).to_csv("other.csv", index=False)
         done = scrib_mlflow.calibrate(
-            register_pipeline(), "fit.parquet", "label", risk_targets=0.05
+            register_pipeline(), "fit.parquet", "label", risk_targets=0.05, mode="paper"
         )
     return folder, done
 

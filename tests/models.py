@@ -11,12 +11,14 @@ from sklearn.preprocessing import StandardScaler
 
 CLASSES = ("easy", "hard", "middle")
 FEATURES = [f"x{i}" for i in range(4)]
+MOST = 1000  # rows of a draw
+POOL = 30 * MOST
 
 
 def draw_table(n=600, *, seed=0):
-    """Return a table with four features and a label column of names."""
+    """Return a table with four features and a label column; other seeds give other rows."""
     features, labels = make_classification(
-        2000,
+        POOL,
         n_features=4,
         n_informative=4,
         n_redundant=0,
@@ -26,7 +28,7 @@ def draw_table(n=600, *, seed=0):
         flip_y=0.05,
         random_state=7,
     )
-    chosen = np.random.default_rng(seed).permutation(2000)[:n]
+    chosen = np.random.default_rng(0).permutation(POOL)[seed * MOST : seed * MOST + n]
     table = pd.DataFrame(features[chosen], columns=FEATURES)
     return table.assign(label=np.array(CLASSES)[labels[chosen]])
 
@@ -58,3 +60,28 @@ def register_pipeline(name="base", *, seed=1, **options):
 def raw_scores(table):
     """Return the registered classifier's probabilities, by scikit-learn alone."""
     return fit_pipeline(draw_table(seed=1)).predict_proba(table[FEATURES])
+
+
+def draw_mixture(n, *, seed, apart=2.5):
+    """Return fresh rows of three classes around corners that lie `apart`."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 3, n)
+    features = random.normal(size=(n, 4))
+    features[np.arange(n), labels] += apart
+    table = pd.DataFrame(features, columns=FEATURES)
+    return table.assign(label=np.array(CLASSES)[labels])
+
+
+def register_mixture(name="base", *, seed=100, rows=600):
+    """Train and register a classifier of such rows; with few rows it is a worse one."""
+    table = draw_mixture(rows, seed=seed)
+    pipeline = fit_pipeline(table)
+    with mlflow.start_run():
+        info = mlflow.sklearn.log_model(
+            pipeline,
+            name="model",
+            signature=infer_signature(table[FEATURES], pipeline.predict(table[FEATURES])),
+            pip_requirements=["mlflow", "scikit-learn", "skops"],
+            registered_model_name=name,
+        )
+    return f"models:/{name}/{info.registered_model_version}"

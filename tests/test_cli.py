@@ -19,12 +19,16 @@ KINDS = {
     "calibrate": settings.Calibrate,
     "main": settings.Calibrate,
     "evaluate": settings.Evaluate,
+    "gate": settings.Gate,
+    "plan": settings.Plan,
     "register": settings.Register,
     "demo": settings.Demo,
 }
 
 
-@pytest.mark.parametrize("words", [[], ["calibrate"], ["evaluate"], ["register"], ["demo"]])
+@pytest.mark.parametrize(
+    "words", [[], ["calibrate"], ["evaluate"], ["gate"], ["plan"], ["register"], ["demo"]]
+)
 def test_help_teaches_by_example_and_loads_nothing_slow(words):
     script = (
         "import sys\n"
@@ -79,15 +83,16 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
         *("--label", "label", "--risk_targets", "{hard: 0.2, default: 0.1}"),
     )
     assert done.exit_code == 0, done.output
-    assert "base-scrib version 1, alias candidate, on 400 fit rows" in done.stdout
+    assert "base-scrib version 1, alias candidate, on 281 certify rows" in done.stdout
     assert "Not certified" in done.stdout
+    assert "python -m scrib_mlflow gate --model_uri models:/base-scrib/1" in done.stdout
     assert "mlflow models serve -m models:/base-scrib@candidate --env-manager local" in done.stdout
     looked = invoke(
         *("evaluate", "--model_uri", "models:/base-scrib/1", "--data", "rows.csv"),
         *("--label", "label"),
     )
     assert looked.exit_code == 0
-    assert "These are the rows of the fit" in looked.stdout
+    assert "These are the rows of its calibration" in looked.stdout
 
 
 @pytest.mark.parametrize(
@@ -96,6 +101,9 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
         ("calibrate", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
         ("calibrate", "--model_uri", "nope", "--data", "x.csv", "--label", "y"),
         ("evaluate", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
+        ("gate", "--model_uri", "models:/nope/1"),
+        ("gate", "--model_uri", "models:/nope/1", "--evidence", "fresh"),
+        ("plan", "--data", "x.csv", "--label", "y"),
         ("register", "--run_id", "0" * 32),
         ("calibrate", "--model_uri", "models:/a/1", "--data", "x", "--label", "y", "--seed", "x"),
     ],

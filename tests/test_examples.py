@@ -100,8 +100,17 @@ def test_a_network_with_logits_becomes_a_set_classifier(tmp_path):
 @pytest.mark.slow
 def test_the_pipeline_promotes_within_limits_and_refuses_above_them(tmp_path):
     printed = run_block(tmp_path, "ci")
-    assert "promoted: tickets-scrib version 1 is champion" in printed
+    assert "Passed: the alias champion is on version 1 (new)." in printed
+    assert "Refused (targets): the alias champion stays on version 1." in printed
     assert printed.endswith("exit code 1\n")
     client = registry(tmp_path, "ci")
     assert str(client.get_model_version_by_alias("tickets-scrib", "candidate").version) == "2"
     assert str(client.get_model_version_by_alias("tickets-scrib", "champion").version) == "1"
+
+
+@pytest.mark.slow
+def test_a_gate_of_one_s_own_passes_and_refuses_by_metrics_of_the_plugin(tmp_path):
+    printed = run_block(tmp_path, "own_gate")
+    assert printed.count("risk_upper/") == 6
+    assert "\npassed\n" in printed
+    assert printed.endswith("exit code 1\n")

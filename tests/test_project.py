@@ -9,7 +9,8 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from tests.models import draw_table, register_pipeline
+import scrib_mlflow
+from tests.models import draw_mixture, draw_table, register_mixture, register_pipeline
 
 ROOT = Path(__file__).parent.parent
 PROJECT = ("MLproject", "conda.yaml", "scrib_mlflow")
@@ -59,6 +60,29 @@ def test_mlflow_run_calibrates_in_the_run_that_it_opened(store, project):
     assert run.info.status == "FINISHED"
     assert run.data.params["label"] == "label"
     assert "fit_abstention_rate" in run.data.metrics
+
+
+def test_mlflow_run_of_the_gate_ends_as_it_decides(store, project):
+    base = register_mixture()
+    draw_mixture(3000, seed=1).to_parquet("rows.parquet")
+    draw_mixture(1000, seed=2).to_csv("fresh.csv", index=False)
+    done = scrib_mlflow.calibrate(base, "rows.parquet", "label", risk_targets=0.1)
+    policy = {"model_uri": done.model_uri, "alias": "champion"}
+    refused = mlflow_run(project, store, "gate", **policy, risk_targets="{hard: .05, default: .1}")
+    assert refused.returncode != 0
+    assert "hard: 10.0 % is certified, 5.0 % is asked for" in refused.stdout
+    assert "Traceback" not in refused.stderr
+    assert "champion" not in mlflow.MlflowClient().get_registered_model(done.name).aliases
+    (run,) = mlflow.search_runs(
+        filter_string="tags.mlflow.project.entryPoint = 'gate'", output_format="list"
+    )
+    assert run.info.status == "FAILED"
+    fresh = str(Path("fresh.csv").absolute())
+    passed = mlflow_run(project, store, "gate", **policy, data=fresh, label="label")
+    assert passed.returncode == 0, passed.stderr
+    assert "Passed: the alias champion is on version 1" in passed.stdout
+    aliases = mlflow.MlflowClient().get_registered_model(done.name).aliases
+    assert str(aliases["champion"]) == "1"
 
 
 @pytest.mark.slow

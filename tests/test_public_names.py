@@ -12,10 +12,17 @@ from scrib_mlflow.synthetic import draw_scores
 
 NAMES = [
     "Calibration",
+    "Certificate",
+    "Claim",
     "ClassReport",
     "ConstraintFit",
+    "Decision",
     "Evaluation",
     "Fit",
+    "Gated",
+    "Path",
+    "Plan",
+    "Planned",
     "ScribError",
     "SelectiveRule",
     "SetClassifier",
@@ -23,6 +30,9 @@ NAMES = [
     "ThresholdRule",
     "TopRule",
     "calibrate",
+    "certify_path",
+    "certify_sets",
+    "draw_path",
     "evaluate",
     "evaluate_sets",
     "fit_label",
@@ -31,6 +41,9 @@ NAMES = [
     "fit_thresholds",
     "fit_top1",
     "from_json",
+    "gate",
+    "make_plan",
+    "plan",
     "predict_sets",
     "register",
     "to_json",
@@ -48,7 +61,20 @@ PARAMETERS = {
     "fit_label": "scores labels miscoverage_targets conformal classes waive",
     "fit_top1": "scores labels risk_targets classes overall_target waive",
     "fit_shared_threshold": "scores labels options",
+    "certify_sets": """
+        scores labels rule risk_targets confidence classes overall_target risk_groups waive groups
+        sample_weight max_weight trust
+    """,
+    "draw_path": """
+        scores labels risk_targets certify_rows classes overall_target risk_groups
+        max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
+        path_scores groups seed threads progress
+    """,
+    "certify_path": "path labels constraints classes level groups waived",
+    "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
     "calibrate": "model_uri data label parameters",
+    "gate": "model_uri parameters",
+    "plan": "data label parameters",
     "evaluate": "model_uri data label parameters",
     "register": "run_id parameters",
 }
@@ -69,24 +95,48 @@ FIELDS = {
     "TopRule": "kind",
     "SetClassifier": """
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
-        certified base fit_data certify_data fit fit_report certify_report n_shared package_version
+        certified base fit_data certify_data path_data group key certificate path use fit
+        fit_report certify_report n_shared package_version
     """,
+    "Claim": """
+        name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
+        risk_upper_kl status n_groups n_effective p_value_iid risk_upper_iid
+    """,
+    "Certificate": """
+        confidence level passed p_value approximate n_groups claims waived
+    """,
+    "Path": "classes steps recalibration n_rows seed",
+    "Plan": "confidence level wanted chance abstention n_groups by_class",
+    "Decision": """
+        model_uri passed checks policy champion fresh decided_at package_version
+    """,
+    "Gated": "name version alias run_id moved decision",
+    "Planned": "run_id plan",
     "Calibration": "name version alias model_uri run_id classifier",
-    "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted",
+    "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
 }
 OPTIONS = {
     "Calibrate": """
-        model_uri data label risk_targets overall_target confidence mode certify_data waive
-        max_class_abstention classes scores_from score_transform penalty chance_weight size_weight
-        empty_weight seed registered_model_name alias batch_rows
+        model_uri data label risk_targets overall_target confidence mode certify_fraction
+        certify_data path_data group key waive max_class_abstention require_certificate ledger
+        classes scores_from score_transform penalty chance_weight size_weight empty_weight seed
+        registered_model_name alias batch_rows
     """,
-    "Evaluate": "model_uri data label confidence batch_rows",
+    "Gate": """
+        model_uri alias data label evidence risk_targets overall_target confidence waive
+        max_abstention max_class_abstention max_abstention_increase allow_overlap ledger group
+        batch_rows
+    """,
+    "Plan": """
+        data label risk_targets confidence certify_fraction group waive abstention risk_share
+    """,
+    "Evaluate": "model_uri data label confidence group batch_rows",
     "Register": "run_id registered_model_name alias",
     "Demo": "folder",
 }
 TAGS = """
     scrib.base_model scrib.base_version scrib.certified scrib.confidence scrib.run_id
-    scrib.data_digest scrib.mode scrib.schema_version
+    scrib.data_digest scrib.certificate_digest scrib.mode scrib.schema_version
 """
 SERVED = "prediction abstain reason prediction_set set_size candidates"
 DEFAULTS = {
@@ -137,10 +187,10 @@ def test_tags_and_served_columns_are_those_promised(calibrated):
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
-    assert found["schema_version"] == 1
+    assert found["schema_version"] == 2
     assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
-    assert list(found["fit_data"]) == ["source", "digest", "n_rows"]
+    assert list(found["fit_data"]) == ["source", "digest", "n_rows", "n_used"]
 
 
 def test_json_keys_are_those_promised():

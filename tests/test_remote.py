@@ -12,7 +12,13 @@ import requests
 import scrib_mlflow
 from scrib_mlflow.adapters.servers import HOST, free_port, stop
 from tests.conftest import copy_store, using
-from tests.models import FEATURES, draw_table, register_pipeline
+from tests.models import (
+    FEATURES,
+    draw_mixture,
+    draw_table,
+    register_mixture,
+    register_pipeline,
+)
 
 
 @contextmanager
@@ -72,3 +78,27 @@ def test_calibrate_and_evaluate_work_through_a_server_with_proxied_artifacts(ser
             uri = mlflow.get_artifact_uri("other.parquet")
         again = scrib_mlflow.evaluate(done.model_uri, uri, "label")
         assert again.report == looked.report
+
+
+def test_a_gate_moves_an_alias_through_a_server_and_counts_uses_there(server, tmp_path):
+    with using(server, tmp_path):
+        base = register_mixture()
+        draw_mixture(3000, seed=1).to_parquet("rows.parquet")
+        draw_mixture(1000, seed=2).to_parquet("fresh.parquet")
+        done = [
+            scrib_mlflow.calibrate(base, "rows.parquet", "label", seed=seed, alias=f"c{seed}")
+            for seed in (0, 1)
+        ]
+        assert [each.classifier.use.number for each in done] == [1, 2]
+        fresh = {"data": "fresh.parquet", "label": "label"}
+        for each in done:
+            gated = scrib_mlflow.gate(each.model_uri, max_abstention_increase=0.5, **fresh)
+            assert gated.decision.passed, gated.decision
+        again = scrib_mlflow.gate(done[0].model_uri, data="rows.parquet", label="label")
+        assert [check.name for check in again.decision.checks if not check.passed] == [
+            "unseen rows"
+        ]
+        model = mlflow.MlflowClient().get_registered_model("base-scrib")
+        assert str(model.aliases["champion"]) == "2"
+        tags = mlflow.MlflowClient().get_model_version("base-scrib", "2").tags
+        assert tags["scrib.previous_champion"] == "1"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.adapters.texts import worst_first
 from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.core.plan import Plan
 
 MOST_CLASSES = 20
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
@@ -79,6 +80,32 @@ def threshold_figure(
     handles, words = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
     figure.supxlabel("score of the class", fontsize=9)
+    return figure
+
+
+def plan_figure(plan: Plan) -> Figure:
+    """Return, for every class, its target beside the lowest that its certify rows can certify."""
+    hardest = sorted(plan.by_class, key=lambda each: each.target - each.least_target)
+    shown = [each for each in plan.by_class if each in hardest[:MOST_CLASSES]]
+    figure = Figure(figsize=(9, 1.6 + 0.32 * len(shown)), layout="constrained")
+    targets, chances = figure.subplots(1, 2, sharey=True)
+    places = np.arange(len(shown))
+    least = [100 * each.least_target for each in shown]
+    targets.barh(places, least, color=GREY, height=0.6, label="cannot be certified")
+    limits = [100 * each.target for each in shown]
+    targets.plot(limits, places, "|", color=BLACK, markersize=16, mew=2.5, label="target")
+    targets.set_xlabel("target, %")
+    targets.set_yticks(places, [_literal(each.name) for each in shown])
+    targets.invert_yaxis()
+    chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
+    chances.set_xlabel("chance of passing, %")
+    chances.set_xlim(0, 100)
+    for axes in (targets, chances):
+        _plain(axes)
+    assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
+    figure.suptitle(f"What can be certified, at an assumed {assumed}", fontsize=11)
+    handles, words = targets.get_legend_handles_labels()
+    figure.legend(handles, words, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.core.targets import OVERALL as OVERALL_CLAIM
 
 UNSAFE = re.compile(r"[^\w.\- ]")  # what MLflow refuses in a metric's name, and its separators
 LONGEST = 200
@@ -34,6 +36,20 @@ def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
         found = report.by_class[name]
         for metric, field in BY_CLASS.items():
             values[f"{prefix}{metric}/{safe}"] = float(getattr(found, field))
+    return values
+
+
+def certificate_metrics(
+    certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
+) -> dict[str, float]:
+    """Return p-values by class and of the whole."""
+    safe = dict(zip(classes, safe_names(classes), strict=True))
+    values = {f"{prefix}p_value": certificate.p_value}
+    for claim in certificate.claims:
+        if claim.name in safe:
+            values[f"{prefix}p_value/{safe[claim.name]}"] = claim.p_value
+        elif claim.name == OVERALL_CLAIM:
+            values[f"{prefix}overall_p_value"] = claim.p_value
     return values
 
 

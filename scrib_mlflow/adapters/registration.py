@@ -20,9 +20,9 @@ from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec
 
 from scrib_mlflow import serving
 from scrib_mlflow.adapters.stores import reason
-from scrib_mlflow.adapters.texts import describe
+from scrib_mlflow.adapters.verdicts import describe
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
-from scrib_mlflow.results import SCHEMA_VERSION, Base, SetClassifier, to_json
+from scrib_mlflow.results import SCHEMA_VERSION, Base, SetClassifier, seal, to_json
 
 NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
 MODEL_NAME = "set_classifier"
@@ -40,6 +40,16 @@ OUTPUTS = Schema(
 PARAMETERS = ParamSchema([ParamSpec("explain", DataType.boolean, False)])
 
 
+def check_alias(alias: str) -> None:
+    """Raise for an alias that the registry would refuse at the end."""
+    if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
+        msg = (
+            f"alias is {alias!r}, but must be of letters, digits, - and _, and neither 'latest' "
+            "nor 'v' with a number"
+        )
+        raise InvalidSettingsError(msg)
+
+
 def check_names(name: str, alias: str, base: Base) -> None:
     """Raise for names that the registry would refuse at the end, or that belong to others."""
     if name == base.name:
@@ -48,12 +58,7 @@ def check_names(name: str, alias: str, base: Base) -> None:
     if not name.strip() or set(name) & set("/:@'"):
         msg = f"registered_model_name is {name!r}, but must not be empty or hold any of / : @ '"
         raise InvalidSettingsError(msg)
-    if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
-        msg = (
-            f"alias is {alias!r}, but must be of letters, digits, - and _, and neither 'latest' "
-            "nor 'v' with a number"
-        )
-        raise InvalidSettingsError(msg)
+    check_alias(alias)
     held = _alias(mlflow.MlflowClient(), name, alias)
     if held is not None and "scrib.base_model" not in held.tags:
         msg = (
@@ -142,6 +147,7 @@ def version_tags(record: SetClassifier, run_id: str) -> dict[str, str]:
         "scrib.confidence": f"{record.confidence:g}",
         "scrib.run_id": run_id,
         "scrib.data_digest": record.fit_data.digest,
+        "scrib.certificate_digest": seal(to_json(record)),
         "scrib.mode": record.mode,
         "scrib.schema_version": str(SCHEMA_VERSION),
     }

@@ -19,13 +19,15 @@ from mlflow.data.pandas_dataset import from_pandas
 from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
+from scrib_mlflow.adapters import digests
+from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import DataRecord
 from scrib_mlflow.settings import Settings
 
 MOST_METRICS = 1000  # a server takes no more at once
 NOTE = "mlflow.note.content"
-CASES = "fit_rows.parquet"
+CASES = "rows.parquet"
 NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrate run
 MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured a set classifier
 
@@ -58,7 +60,9 @@ def log_settings(run_id: str, settings: Settings) -> None:
     mlflow.log_params(values)
 
 
-def log_table_input(table: pd.DataFrame, record: DataRecord, label: str, context: str) -> None:
+def log_table_input(
+    table: pd.DataFrame, record: DataRecord, label: str | None, context: str
+) -> None:
     """Log which rows were used, under a digest of all of them."""
     named: dict[str, Any] = {"targets": label, "digest": record.digest, "name": context}
     with warnings.catch_warnings():
@@ -70,15 +74,33 @@ def log_table_input(table: pd.DataFrame, record: DataRecord, label: str, context
         mlflow.log_input(dataset, context=context)
 
 
-def log_metrics(values: Mapping[str, float]) -> None:
-    """Log metrics in as few requests as a server allows."""
+def log_metrics(values: Mapping[str, float], model_id: str | None = None) -> None:
+    """Log metrics in as few requests as a server allows, linked to a model where one is named."""
     names = list(values)
     for start in range(0, len(names), MOST_METRICS):
-        mlflow.log_metrics({name: values[name] for name in names[start : start + MOST_METRICS]})
+        part = {name: values[name] for name in names[start : start + MOST_METRICS]}
+        mlflow.log_metrics(part, model_id=model_id)
 
 
-def log_class_table(report: SetReport, targets: Mapping[str, float], path: str) -> None:
+@contextmanager
+def resumed(run_id: str) -> Iterator[None]:
+    """Make a run the active one, if it is not."""
+    active = mlflow.active_run()
+    if active is not None and active.info.run_id == run_id:
+        yield
+        return
+    with mlflow.start_run(run_id=run_id, nested=active is not None):
+        yield
+
+
+def log_class_table(
+    report: SetReport,
+    targets: Mapping[str, float],
+    path: str,
+    certificate: Certificate | None = None,
+) -> None:
     """Log a row a class as a table that the MLflow UI can sort."""
+    claims = {claim.name: claim for claim in certificate.claims} if certificate else {}
     rows = [
         {
             "class": name,
@@ -90,30 +112,64 @@ def log_class_table(report: SetReport, targets: Mapping[str, float], path: str) 
             "target": targets.get(name, float("nan")),
             "miscoverage": found.miscoverage,
             "abstention": found.abstention_rate,
+            **(_claimed(claims.get(name)) if certificate else {}),
         }
         for name, found in report.by_class.items()
     ]
     mlflow.log_table(pd.DataFrame(rows), path)
 
 
-def log_cases(hashes: NDArray[np.uint64]) -> None:
-    """Log the hashes of the fit rows, so that rows can be told from them later."""
+def _claimed(claim: Claim | None) -> dict[str, float | str]:
+    """Return what a certificate says of a class."""
+    if claim is None:
+        unknown = float("nan")
+        return {"p_value": unknown, "risk_upper_simultaneous": unknown, "status": "waived"}
+    return {
+        "p_value": claim.p_value,
+        "risk_upper_simultaneous": claim.risk_upper_simultaneous,
+        "status": claim.status,
+    }
+
+
+def log_cases(parts: Mapping[str, NDArray[np.uint64]]) -> None:
+    """Log the hashes of the rows that were used, so that rows can be told from them later."""
+    if not parts:
+        return
+    frames = []
+    for part, hashes in parts.items():
+        kept, modulus = digests.thin(hashes)
+        frames.append(pd.DataFrame({"hash": kept, "part": part, "modulus": modulus}))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / CASES
-        pd.DataFrame({"hash": hashes}).to_parquet(path)
+        pd.concat(frames).to_parquet(path, index=False)
         mlflow.log_artifact(str(path))
 
 
-def read_cases(run_id: str) -> NDArray[np.uint64] | None:
-    """Return the hashes of the fit rows of a run, None where they are gone."""
+def read_cases(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
+    """Return hashes of the rows that a run used, by part, and which share of them was kept.
+
+    Nothing where they are gone.
+    """
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
                 run_id=run_id, artifact_path=CASES, dst_path=folder
             )
         except (MlflowException, OSError):
-            return None
-        return pd.read_parquet(path)["hash"].to_numpy(dtype=np.uint64)
+            return {}
+        table = pd.read_parquet(path)
+    return {
+        str(part): (rows["hash"].to_numpy(dtype=np.uint64), int(rows["modulus"].iloc[0]))
+        for part, rows in table.groupby("part")
+    }
+
+
+def read_tags(run_id: str) -> dict[str, str] | None:
+    """Return the tags of a run, None where it is gone."""
+    try:
+        return dict(mlflow.get_run(run_id).data.tags) if run_id else None
+    except MlflowException:
+        return None
 
 
 def remember(model_uri: str, name: str, alias: str) -> None:

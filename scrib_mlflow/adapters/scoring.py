@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,8 +12,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from scrib_mlflow.adapters.progress import progress
 from scrib_mlflow.adapters.sources import Transform, find_source
 from scrib_mlflow.adapters.stores import model_info, reason
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, ModelError
@@ -32,7 +31,6 @@ TRIED = 50  # rows on which the place of the scores is found
 ALONE = 5  # of these are scored one by one as well
 TOLERANCE = 1e-3  # of the highest score; a GPU gives single rows slightly other scores
 SHOWN = 5
-IN_LOGS = "{desc}: {n:,} of {total:,} rows, {elapsed} gone, {remaining} to go\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,15 +162,7 @@ def score_table(
 
 def batches(rows: pd.DataFrame, batch_rows: int, what: str) -> Any:
     """Yield the first row's number and the rows of each batch, with a progress bar."""
-    moving = sys.stderr.isatty()  # a log gets a line now and then
-    with tqdm(
-        total=len(rows),
-        desc=f"scoring {what}",
-        unit=" rows",
-        unit_scale=True,
-        mininterval=0.1 if moving else 10,
-        bar_format=None if moving else IN_LOGS,
-    ) as bar:
+    with progress(what=f"scoring {what}", unit="rows", total=len(rows)) as bar:
         for start in range(0, len(rows), batch_rows):
             batch = rows.iloc[start : start + batch_rows].reset_index(drop=True)
             yield start, batch

@@ -29,8 +29,8 @@ EXACT: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__ < "3
 NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
 
 
-def read_table(name: str, place: str, label: str) -> pd.DataFrame:
-    """Return the rows at a path or URI, which must have the label column.
+def read_table(name: str, place: str, label: str | None) -> pd.DataFrame:
+    """Return the rows at a path or URI, which must have the label column if one is named.
 
     Labels of a csv are read as text: "NA", "None" and "01" are names, not something missing.
     """
@@ -41,7 +41,7 @@ def read_table(name: str, place: str, label: str) -> pd.DataFrame:
         except Exception as error:
             msg = f"{name} {place} cannot be read: {' '.join(str(error).split())[:300]}"
             raise InvalidDataError(msg) from error
-    if label not in table.columns:
+    if label is not None and label not in table.columns:
         msg = f"{name} {place} has no column {label!r} for the labels; "
         raise InvalidDataError(msg + nearest(label, map(str, table.columns)))
     if table.empty:
@@ -75,22 +75,23 @@ def _is_csv(path: Path) -> bool:
     raise ValueError(msg)
 
 
-def _read(path: Path, label: str) -> pd.DataFrame:
+def _read(path: Path, label: str | None) -> pd.DataFrame:
     """Return a file's rows; without the label's column only its header."""
     if not _is_csv(path):
         names = pq.ParquetDataset(path).schema.names
-        table = pd.read_parquet(path) if label in names else pd.DataFrame(columns=names)
-        table = table if label in table.columns else table.reset_index()
+        wanted = label is None or label in names
+        table = pd.read_parquet(path) if wanted else pd.DataFrame(columns=names)
+        table = table if label is None or label in table.columns else table.reset_index()
         return table.set_axis([str(name) for name in table.columns], axis="columns")
     header = pd.read_csv(path, nrows=0, index_col=False)
-    if label not in header.columns:
+    if label is not None and label not in header.columns:
         return header
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # more values than columns
         table = pd.read_csv(
             path,
             index_col=False,
-            dtype={label: str},
+            dtype={} if label is None else {label: str},
             keep_default_na=False,
             na_values={name: [""] for name in header.columns if name != label},
             **EXACT,
@@ -98,7 +99,7 @@ def _read(path: Path, label: str) -> pd.DataFrame:
     return table.assign(**{name: _as_numbers(table[name]) for name in _texts(table, label)})
 
 
-def _texts(table: pd.DataFrame, label: str) -> list[str]:
+def _texts(table: pd.DataFrame, label: str | None) -> list[str]:
     """Return the columns of texts that are not labels."""
     texts = table.select_dtypes(include=["object", "string"]).columns
     return [str(name) for name in texts if name != label]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from scrib_mlflow.core.evaluate import SetReport
-from scrib_mlflow.results import SetClassifier
 
 MOST_CLASSES = 20  # of a table in a description
 MOST_PRINTED = 40  # of a table in a terminal
@@ -61,6 +60,16 @@ def plain_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+def plain_list(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows whose last column is long text, the others aligned to the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    lines = []
+    for *cells, text in rows:
+        head = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        lines.append("  ".join([*head, text]).rstrip())
+    return "\n".join(lines)
+
+
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     safe = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
@@ -96,52 +105,6 @@ def empty_hint(report: SetReport) -> str:
     return (
         "Most abstentions are empty sets, which name no class by themselves; a higher "
         "empty_weight, such as 1.1, prefers sets with candidates where the data allow it."
-    )
-
-
-def verdict(record: SetClassifier) -> str:
-    """Return in a sentence what is proved."""
-    if record.certify_report is None:
-        return (
-            "Not certified: mode=paper measures the rows that it has fitted, so risks on new "
-            "rows are higher than these."
-        )
-    return (
-        "Not certified: no certificate was asked of these rows. They were not fitted, so each "
-        f"upper bound holds by itself at confidence {record.confidence:g}."
-        + shared_caveat(record.n_shared)
-    )
-
-
-def shared_caveat(n_shared: int) -> str:
-    """Return a warning, where there is reason for one, that some rows may have been fitted."""
-    if not n_shared:
-        return ""
-    return (
-        f" But {n_shared:,} of them equal a row of the fit: if these are the same cases, and not "
-        "equal by chance, the bounds do not hold."
-    )
-
-
-def shown_report(record: SetClassifier) -> tuple[SetReport, str, bool]:
-    """Return the report that matters most, what its rows are, and whether its bounds hold."""
-    if record.certify_report is not None:
-        return record.certify_report, f"{record.certify_report.n:,} certify rows", True
-    return record.fit_report, f"{record.fit_report.n:,} fit rows", False
-
-
-def describe(record: SetClassifier) -> str:
-    """Return the description of a run or a version, in Markdown, within MLflow's limit."""
-    report, which, bounds = shown_report(record)
-    base = f"{record.base.name} version {record.base.version}".removesuffix(" version ")
-    paragraphs = [
-        f"Set classifier over {base}: one label where it is certain, candidates where it abstains.",
-        verdict(record),
-        f"On {which}: {abstentions(report)}",
-    ]
-    room = MOST_CHARACTERS - sum(map(len, paragraphs)) - 10
-    return "\n\n".join(
-        [*paragraphs, class_markdown(report, record.risk_targets, bounds=bounds, room=room)]
     )
 
 

@@ -8,21 +8,33 @@ from typing import Any
 
 import mlflow
 import numpy as np
+from numpy.typing import NDArray
 
 import scrib_mlflow
-from scrib_mlflow.adapters import digests, figures, registration, runs, scoring, stores, texts
-from scrib_mlflow.adapters.metrics import report_metrics
+from scrib_mlflow.adapters import figures, registration, runs, scoring, stores, texts, verdicts
+from scrib_mlflow.adapters.metrics import certificate_metrics, report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.checks import labels_for
-from scrib_mlflow.core.evaluate import SetReport, evaluate_sets
+from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fit import fit_thresholds
 from scrib_mlflow.core.fits import Fit
-from scrib_mlflow.core.targets import by_name
-from scrib_mlflow.errors import InvalidDataError
+from scrib_mlflow.core.rules import predict_sets
+from scrib_mlflow.errors import NotCertifiedError
 from scrib_mlflow.results import Base, SetClassifier, to_json
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.rows import MOST_SHARED, Scored, Table, read_rows, score_tables
+from scrib_mlflow.workflows.certify import certify
+from scrib_mlflow.workflows.parts import (
+    Parts,
+    Tables,
+    check_options,
+    choose,
+    make_parts,
+    read_tables,
+)
+from scrib_mlflow.workflows.plan import plan_parts
+from scrib_mlflow.workflows.rows import Scored, enforced, prepare, score
+from scrib_mlflow.workflows.served import report_sets
 
 TRIED_ROWS = 200  # answered by the logged model before it is registered
 EXAMPLE_ROWS = 2  # kept with the model
@@ -69,30 +81,25 @@ def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calib
 
 def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
     """Do what `calibrate` does, saying what it is at."""
+    check_options(settings)
     base, name = _preflight(settings)
-    read = [read_rows("data", settings.data, settings.label)]
-    if settings.certify_data is not None:
-        read.append(read_rows("certify_data", settings.certify_data, settings.label))
+    tables = read_tables(settings)
     with runs.open_run(f"calibrate {base.name}") as run_id:
         runs.log_settings(run_id, settings)
-        for table, context in zip(read, ("fit", "certify"), strict=False):
-            runs.log_table_input(table.rows, table.record, settings.label, context)
+        _log_inputs(tables)
         say(f"loading {base.uri}")
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
-        scored = score_tables(model, example, read, settings)
-        n_shared = _count_shared(scored)
-        n, k = scored[0].scores.shape
-        say(
-            f"fitting the thresholds of {k} classes on {n:,} rows; a first fit compiles for a while"
-        )
-        record = _make_record(settings, base, _fit(settings, scored[0]), read, scored, n_shared)
-        _log(record, scored[0], run_id)
+        ready = prepare(model, example, tables.all(), settings)
+        chosen = choose(tables, ready[0], settings)
+        parts = make_parts(tables, chosen, [score(each, settings) for each in ready])
+        record = _make_record(settings, base, parts, run_id, say)
+        _log(record, parts, run_id)
         say("logging the set classifier, and trying it")
-        logged_uri = _log_model(record, model, scored[0], example, run_id)
+        logged_uri = _log_model(record, model, parts.fit, example, run_id)
         runs.remember(logged_uri, name, settings.alias)
         version = registration.register(logged_uri, record, run_id, name, settings.alias)
-    return Calibration(
+    done = Calibration(
         name=name,
         version=version,
         alias=settings.alias,
@@ -100,6 +107,20 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         run_id=run_id,
         classifier=record,
     )
+    if settings.require_certificate and not record.certified:
+        say(f"\n{summary(done)}\n")
+        msg = (
+            f"{done.model_uri} is registered but not certified, which require_certificate asks "
+            "for; the table above says which classes are in the way"
+        )
+        raise NotCertifiedError(msg)
+    return done
+
+
+def _log_inputs(tables: Tables) -> None:
+    contexts = {"data": "fit", "certify_data": "certify", "path_data": "path"}
+    for table in tables.all():
+        runs.log_table_input(table.rows, table.record, table.label, contexts[table.what])
 
 
 def _preflight(settings: Calibrate) -> tuple[Base, str]:
@@ -114,19 +135,51 @@ def _preflight(settings: Calibrate) -> tuple[Base, str]:
     return base, name
 
 
-def _count_shared(scored: list[Scored]) -> int:
-    """Return how many certify rows equal a fit row, as a few may by chance; refuse more."""
-    if len(scored) == 1:
-        return 0
-    shared = digests.count_shared(scored[0].cases(), scored[1].cases())
-    n = len(scored[1].labels)
-    if shared > MOST_SHARED * n:
-        msg = (
-            f"{shared:,} of the {n:,} rows of certify_data stand in data as well, so measuring "
-            "them would prove nothing; give rows that the fit does not see"
-        )
-        raise InvalidDataError(msg)
-    return shared
+def _make_record(
+    settings: Calibrate, base: Base, parts: Parts, run_id: str, say: Callable[[str], None]
+) -> SetClassifier:
+    """Fit, and certify where asked for; the labels of certify rows are read last."""
+    certified = None
+    if settings.mode == "certified":
+        runs.log_texts_and_figures({"plan.json": to_json(plan := plan_parts(settings, parts))}, {})
+        say(verdicts.plan_sentence(plan))
+        certified = certify(settings, base, parts, run_id, say)
+    n, k = parts.fit.scores.shape
+    if certified is None:
+        say(f"fitting the thresholds of {k} classes on {n:,} rows")
+    fit = _fit(settings, parts.fit) if certified is None else certified.fit
+    classes = fit.classes
+    report = _report(fit, parts.fit, settings.confidence)
+    certify_report = None
+    if parts.certify is not None:
+        certify_report = _report(fit, parts.certify, settings.confidence)
+    newest = certify_report or report
+    return SetClassifier(
+        classes=classes,
+        rule=fit.rule,
+        scores=parts.fit.scorer.source,
+        class_miscoverage=tuple(newest.by_class[name].miscoverage for name in classes),
+        risk_targets=enforced(settings.risk_targets, classes, settings.waive),
+        overall_target=settings.overall_target,
+        waived=settings.waive,
+        confidence=settings.confidence,
+        mode=settings.mode,
+        certified=certified is not None and certified.certificate.passed,
+        base=base,
+        fit_data=parts.fit_data,
+        certify_data=parts.certify_data,
+        path_data=parts.path_data,
+        group=settings.group,
+        key=settings.key,
+        certificate=certified and certified.certificate,
+        path=certified and certified.path,
+        use=certified and certified.use,
+        fit=fit,
+        fit_report=report,
+        certify_report=certify_report,
+        n_shared=parts.n_shared,
+        package_version=scrib_mlflow.__version__,
+    )
 
 
 def _fit(settings: Calibrate, scored: Scored) -> Fit:
@@ -147,61 +200,32 @@ def _fit(settings: Calibrate, scored: Scored) -> Fit:
     )
 
 
-def _make_record(
-    settings: Calibrate,
-    base: Base,
-    fit: Fit,
-    read: list[Table],
-    scored: list[Scored],
-    n_shared: int,
-) -> SetClassifier:
-    classes = fit.classes
-    reports = [_report(fit, each, settings.confidence) for each in scored]
-    targets = by_name("risk_targets", settings.risk_targets, classes)
-    newest = reports[-1]
-    return SetClassifier(
-        classes=classes,
-        rule=fit.rule,
-        scores=scored[0].scorer.source,
-        class_miscoverage=tuple(newest.by_class[name].miscoverage for name in classes),
-        risk_targets={
-            classes[j]: target for j, target in targets.items() if classes[j] not in settings.waive
-        },
-        overall_target=settings.overall_target,
-        waived=settings.waive,
-        confidence=settings.confidence,
-        mode=settings.mode,
-        certified=False,
-        base=base,
-        fit_data=read[0].record,
-        certify_data=read[1].record if len(read) > 1 else None,
-        fit=fit,
-        fit_report=reports[0],
-        certify_report=reports[1] if len(reports) > 1 else None,
-        n_shared=n_shared,
-        package_version=scrib_mlflow.__version__,
-    )
-
-
 def _report(fit: Fit, scored: Scored, confidence: float) -> SetReport:
-    labels = labels_for(scored.labels, fit.classes)
-    return evaluate_sets(scored.scores, labels, fit, confidence=confidence)
+    sets = predict_sets(scored.scores, fit.rule)
+    groups = scored.group_codes()
+    return report_sets(sets, scored.labels, fit.classes, confidence, groups)
 
 
-def _log(record: SetClassifier, scored: Scored, run_id: str) -> None:
+def _log(record: SetClassifier, parts: Parts, run_id: str) -> None:
     """Log everything but the model to the run."""
-    report, which, bounds = texts.shown_report(record)
-    metrics = {"certified": 0.0, "fit_loss": record.fit.loss}
+    report, which, bounds = verdicts.shown_report(record)
+    metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
     metrics |= report_metrics(record.fit_report, prefix="fit_")
     if record.certify_report is not None:
         metrics |= report_metrics(record.certify_report)
+    if record.certificate is not None:
+        metrics |= certificate_metrics(record.certificate, record.classes)
     runs.log_metrics(metrics)
-    note = texts.describe(record)
+    note = verdicts.describe(record)
     runs.set_tags(registration.version_tags(record, run_id), note)
-    runs.log_class_table(report, record.risk_targets, "classes.json")
-    runs.log_cases(scored.cases())
+    runs.log_class_table(report, record.risk_targets, "classes.json", record.certificate)
+    runs.log_cases(_cases(parts))
+    documents = {"scrib.json": to_json(record), "description.md": note}
+    if record.certificate is not None:
+        documents["certificate.json"] = to_json(record.certificate)
+    scored = parts.fit
     runs.log_texts_and_figures(
-        {"scrib.json": to_json(record), "description.md": note},
+        documents,
         {
             "figures/classes.png": figures.class_figure(
                 report, record.risk_targets, title=f"{record.base.name}, {which}", bounds=bounds
@@ -211,6 +235,21 @@ def _log(record: SetClassifier, scored: Scored, run_id: str) -> None:
             ),
         },
     )
+
+
+def _cases(parts: Parts) -> dict[str, NDArray[np.uint64]]:
+    """Return hashes of all rows that were used, by what for.
+
+    Scores do not tell rows apart when they come again as inputs.
+    """
+    if parts.fit.features is None and parts.fit.keys is None:
+        return {}
+    found = {"fit": parts.fit.cases()}
+    if parts.certify is not None:
+        found["certify"] = parts.certify.cases()
+    if parts.path is not None:
+        found["path"] = parts.path.cases(labelled=False)
+    return found
 
 
 def _log_model(record: SetClassifier, model: Any, scored: Scored, example: Any, run_id: str) -> str:
@@ -234,18 +273,18 @@ def _log_model(record: SetClassifier, model: Any, scored: Scored, example: Any, 
 def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
     record = done.classifier
-    report, which, bounds = texts.shown_report(record)
-    table = texts.class_rows(report, record.risk_targets, bounds=bounds, most=texts.MOST_PRINTED)
+    report, which, _ = verdicts.shown_report(record)
     lines = [
         f"{done.name} version {done.version}, alias {done.alias}, on {which}:",
         "",
-        texts.plain_table(table),
+        texts.plain_table(verdicts.record_rows(record, texts.MOST_PRINTED)),
         *texts.folded(report, texts.MOST_PRINTED),
         "",
         texts.abstentions(report),
         *([texts.empty_hint(report)] if texts.empty_hint(report) else []),
-        texts.verdict(record),
+        verdicts.verdict(record),
         "",
+        f"promote it    python -m scrib_mlflow gate --model_uri {done.model_uri} --alias champion",
         f"serve it      mlflow models serve -m models:/{done.name}@{done.alias} "
         "--env-manager local -p 5001",
         f"measure it    python -m scrib_mlflow evaluate --model_uri {done.model_uri} "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.adapters import digests, scoring, tables
 from scrib_mlflow.adapters.parameters import read_value
-from scrib_mlflow.core.checks import check_classes, check_scores, nearest
-from scrib_mlflow.core.targets import Targets, make_constraints
-from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, InvalidSettingsError
+from scrib_mlflow.core.checks import check_classes, nearest
+from scrib_mlflow.core.targets import Targets, by_name, make_constraints
+from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.results import DataRecord
 from scrib_mlflow.settings import Calibrate
+from scrib_mlflow.workflows.given import given_scores
 
+UNLABELLED = -1
 COLUMNS = "columns"  # scores_from: the data hold the scores already
 MOST_SHARED = 0.5  # of rows that are called unseen: more than that are not equal by chance
-TOLERANCE = 1e-4  # of the highest score, between scores in the data and those of the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,29 @@ class Table:
     what: str  # the parameter that names it
     rows: pd.DataFrame
     record: DataRecord
+    label: str | None  # its column of true classes, None for rows without
+    keys: NDArray[np.uint64] | None = None  # (n,) hashes of a column that identifies rows
+    groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
+    beside: tuple[str, ...] = ()  # the columns of both
+
+    def group_codes(self) -> NDArray[np.int64] | None:
+        """Return the group of each row as a number from 0, None without groups."""
+        return group_codes(self.groups)
+
+
+def group_codes(groups: NDArray[np.uint64] | None) -> NDArray[np.int64] | None:
+    """Return hashes of groups as numbers from 0."""
+    return None if groups is None else np.unique(groups, return_inverse=True)[1].astype(np.int64)
+
+
+class Prepared(NamedTuple):
+    """A table that is ready to be scored."""
+
+    table: Table
+    scorer: scoring.Scorer
+    labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
+    features: pd.DataFrame | None
+    example: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,26 +63,94 @@ class Scored:
 
     scorer: scoring.Scorer
     scores: NDArray[np.float64]  # (n, k)
-    labels: NDArray[np.int32]  # (n,)
+    labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
     features: pd.DataFrame | None
+    keys: NDArray[np.uint64] | None  # (n,) as in the table
+    groups: NDArray[np.uint64] | None  # (n,)
 
-    def cases(self) -> NDArray[np.uint64]:
-        """Return a hash of each row, by what the model is given for it, and its class."""
+    def cases(self, *, labelled: bool = True) -> NDArray[np.uint64]:
+        """Return a hash of each row: of its key, or of what the model is given and its class."""
+        if self.keys is not None:
+            return self.keys
+        labels = self.labels if labelled else np.full(len(self.labels), UNLABELLED)
         given = pd.DataFrame(self.scores) if self.features is None else self.features
-        return digests.case_hashes(given, self.labels)
+        return digests.case_hashes(given, labels)
+
+    def take(self, chosen: NDArray[np.bool_]) -> Scored:
+        """Return these rows."""
+        return replace(
+            self,
+            scores=self.scores[chosen],
+            labels=self.labels[chosen],
+            features=None if self.features is None else self.features[chosen],
+            keys=None if self.keys is None else self.keys[chosen],
+            groups=None if self.groups is None else self.groups[chosen],
+        )
+
+    def group_codes(self) -> NDArray[np.int64] | None:
+        """Return the group of each row as a number from 0, None without groups."""
+        return group_codes(self.groups)
 
 
-def read_rows(what: str, place: str, label: str) -> Table:
-    """Return the rows of a file, digested."""
+def read_rows(
+    what: str, place: str, label: str | None, *, key: str | None = None, group: str | None = None
+) -> Table:
+    """Return the rows of a file, digested; key and group name columns."""
     rows = tables.read_table(what, place, label)
-    record = DataRecord(source=place, digest=digests.digest(rows), n_rows=len(rows))
-    return Table(what=what, rows=rows, record=record)
+    record = DataRecord(
+        source=place, digest=digests.digest(rows), n_rows=len(rows), n_used=len(rows)
+    )
+    table = Table(what=what, rows=rows, record=record, label=label)
+    return identify(table, key=key, group=group)
 
 
-def score_tables(
+def identify(table: Table, *, key: str | None = None, group: str | None = None) -> Table:
+    """Return a table whose rows are identified and grouped by columns, where these are named."""
+    return replace(
+        table,
+        keys=_key_hashes(table.what, table.rows, key),
+        groups=_column_hashes(table.what, table.rows, "group", group),
+        beside=tuple(name for name in (key, group) if name is not None),
+    )
+
+
+def _column_hashes(
+    what: str, rows: pd.DataFrame, option: str, name: str | None
+) -> NDArray[np.uint64] | None:
+    """Return hashes of the values in a column that an option names, None where it names none."""
+    if name is None:
+        return None
+    if name not in rows.columns:
+        hint = nearest(name, map(str, rows.columns))
+        msg = f"{what} has no column {name!r}, which {option} names; {hint}"
+        raise InvalidDataError(msg)
+    missing = rows[name].isna().to_numpy()
+    if missing.any():
+        msg = f"{what} has no {option} in row {np.argmax(missing)}; fill column {name!r}"
+        raise InvalidDataError(msg)
+    return digests.key_hashes(rows[name])
+
+
+def _key_hashes(what: str, rows: pd.DataFrame, name: str | None) -> NDArray[np.uint64] | None:
+    """Return hashes of what identifies each row, which no two rows may share."""
+    hashes = _column_hashes(what, rows, "key", name)
+    if hashes is None:
+        return None
+    _, first, count = np.unique(hashes, return_index=True, return_counts=True)
+    if (count > 1).any():
+        value = rows[name].iloc[[first[np.argmax(count > 1)]]].tolist()[0]
+        msg = (
+            f"key {name!r} does not identify the rows of {what}: {value!r} stands more than once; "
+            "name another column, or use group for rows that belong together"
+        )
+        raise InvalidDataError(msg)
+    return hashes
+
+
+def prepare(
     model: PyFuncModel, example: Any, read: Sequence[Table], settings: Calibrate
-) -> list[Scored]:
-    """Return the rows of tables with labels and scores, all scored in the way of the first."""
+) -> list[Prepared]:
+    """Return tables with labels and inputs, before they are scored in the way of the first."""
     if settings.label in tables.input_names(model.metadata.get_input_schema()):
         msg = f"the label {settings.label!r} is an input of the model, which must not see it"
         raise InvalidDataError(msg)
@@ -68,16 +160,16 @@ def score_tables(
             "the data; leave one of them out"
         )
         raise InvalidSettingsError(msg)
-    scored: list[Scored] = []
+    found: list[Prepared] = []
     for table in read:
-        scored.append(score_rows(model, example, table, settings, like=next(iter(scored), None)))
-    return scored
+        found.append(_prepare(model, example, table, settings, like=next(iter(found), None)))
+    return found
 
 
-def score_rows(
-    model: PyFuncModel, example: Any, table: Table, settings: Calibrate, like: Scored | None = None
-) -> Scored:
-    """Return a table's rows with labels and scores, found as in the rows of `like` if given.
+def _prepare(
+    model: PyFuncModel, example: Any, table: Table, settings: Calibrate, like: Prepared | None
+) -> Prepared:
+    """Return a table with labels and inputs, its scores found as in `like` if given.
 
     The example is what the model was logged with; it tells where a model's scores are when the
     data hold scores and nothing else.
@@ -89,34 +181,60 @@ def score_rows(
         msg = f"{table.what} cannot be scored: {tables.missing_features(table.rows, inputs)}"
         raise InvalidDataError(msg)
     scorer = like.scorer if like else _find_scorer(model, example, features, table, settings)
-    _check_targets(settings, scorer.classes)
-    place = f"column {settings.label!r} of {table.what}"
-    labels = tables.label_indices(table.rows[settings.label], scorer.classes, place=place)
+    make_constraints(targets_of(settings), check_classes(scorer.classes, len(scorer.classes)))
+    return Prepared(table, scorer, _labels(table, scorer.classes), features, example)
+
+
+def score(ready: Prepared, settings: Calibrate) -> Scored:
+    """Return a table's rows with their scores."""
+    table, scorer, features = ready.table, ready.scorer, ready.features
+    wanted, columns = _score_columns(settings)
     if wanted == COLUMNS:
         named = columns or list(scorer.classes)
-        scores = _given_scores(table, named, scorer, features, example)
+        scores = given_scores(table.what, table.rows, named, scorer, features, ready.example)
     else:
-        assert features is not None  # noqa: S101  # for mypy; told above
+        assert features is not None  # noqa: S101  # for mypy; told before
         scores = scoring.score_table(
             scorer, features, batch_rows=settings.batch_rows, what=table.what
         )
-    return Scored(scorer=scorer, scores=scores, labels=labels, features=features)
+    return Scored(
+        scorer=scorer,
+        scores=scores,
+        labels=ready.labels,
+        features=features,
+        keys=table.keys,
+        groups=table.groups,
+    )
 
 
-def _check_targets(settings: Calibrate, classes: tuple[str, ...]) -> None:
-    """Raise for targets of classes that the model has not, before rows are scored."""
-    check_classes(classes, len(classes))
-    targets = Targets(
+def _labels(table: Table, classes: tuple[str, ...]) -> NDArray[np.int32]:
+    if table.label is None:
+        return np.full(len(table.rows), UNLABELLED, dtype=np.int32)
+    place = f"column {table.label!r} of {table.what}"
+    return tables.label_indices(table.rows[table.label], classes, place=place)
+
+
+def targets_of(settings: Calibrate) -> Targets:
+    """Return the targets that the options ask for."""
+    return Targets(
         risk_targets=settings.risk_targets,
         overall_target=settings.overall_target,
         max_class_abstention=settings.max_class_abstention,
         waive=settings.waive,
+        penalty=settings.penalty,
     )
-    make_constraints(targets, classes)
+
+
+def enforced(
+    targets: float | Mapping[str, float], classes: tuple[str, ...], waive: Sequence[str]
+) -> dict[str, float]:
+    """Return the targets of the classes that are not waived, by name."""
+    found = by_name("risk_targets", targets, classes)
+    return {classes[j]: target for j, target in found.items() if classes[j] not in waive}
 
 
 def _features(
-    model: PyFuncModel, table: Table, settings: Calibrate, columns: list[str], like: Scored | None
+    model: PyFuncModel, table: Table, settings: Calibrate, columns: list[str], like: Prepared | None
 ) -> pd.DataFrame | None:
     """Return what the model takes, in the order of the rows like it; None where it is missing."""
     inputs = model.metadata.get_input_schema()
@@ -128,7 +246,8 @@ def _features(
             )
             raise InvalidDataError(msg)
         columns = list(settings.classes)
-    found = tables.features(table.rows, inputs, [settings.label, *columns])
+    others = [name for name in (settings.label, settings.group, settings.key) if name is not None]
+    found = tables.features(table.rows, inputs, [*others, *columns])
     if found is None or like is None or like.features is None or tables.input_names(inputs):
         return found
     missing = [str(name) for name in like.features.columns if name not in found.columns]
@@ -174,57 +293,3 @@ def _score_columns(settings: Calibrate) -> tuple[str, list[str]]:
     if word != COLUMNS:
         return settings.scores_from, []
     return COLUMNS, [*read_value("scores_from", names, {list})] if colon else []
-
-
-def _given_scores(
-    table: Table,
-    columns: list[str],
-    scorer: scoring.Scorer,
-    features: pd.DataFrame | None,
-    example: Any,
-) -> NDArray[np.float64]:
-    """Return the scores that stand in the data, which must be those that the model serves."""
-    if len(columns) != len(scorer.classes):
-        msg = f"scores_from names {len(columns)} columns for the classes {[*scorer.classes]}"
-        raise InvalidDataError(msg)
-    missing = [name for name in columns if name not in table.rows.columns]
-    if missing:
-        hint = nearest(missing[0], map(str, table.rows.columns))
-        msg = f"{table.what} has no column {missing[0]!r} of scores; {hint}"
-        raise InvalidDataError(msg)
-    scores = check_scores(table.rows[columns].to_numpy(dtype=np.float64), least_rows=1)
-    if features is None:
-        _check_alike(table, scores, scorer, example)
-    else:
-        tried = _tried(features)
-        own = scoring.score_table(
-            scorer, features.iloc[tried], batch_rows=len(tried), what=f"some of {table.what}"
-        )
-        gap = np.abs(own - scores[tried]).max()
-        if not gap <= TOLERANCE * np.abs(own).max():
-            msg = (
-                f"the scores in {table.what} differ by up to {gap:.3g} from those that the model "
-                "gives for the same rows, so thresholds for them would not be the model's; leave "
-                "scores_from out, or name the columns in the order of the model's classes, "
-                f"{[*scorer.classes]}"
-            )
-            raise InvalidScoresError(msg)
-    return scores
-
-
-def _check_alike(
-    table: Table, scores: NDArray[np.float64], scorer: scoring.Scorer, example: Any
-) -> None:
-    """Raise where only one of the scores in the data and those of the model are probabilities."""
-    own, _ = scoring.as_served(scorer, example)
-    if _sum_to_one(own) != _sum_to_one(scores):
-        which = ("probabilities", "none") if _sum_to_one(own) else ("no probabilities", "some")
-        msg = (
-            f"the model gives {which[0]}, but the scores in {table.what} are {which[1]}; give the "
-            "scores as the model does, or rows with its inputs"
-        )
-        raise InvalidScoresError(msg)
-
-
-def _sum_to_one(scores: NDArray[np.float64]) -> bool:
-    return bool(np.allclose(scores.sum(axis=1), 1, atol=1e-3))

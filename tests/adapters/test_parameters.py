@@ -65,7 +65,7 @@ def test_empty_text_means_not_given():
         ({"risk_targets": "{a: x}"}, "risk_targets.a is 'x'"),
         ({"risk_targets": "{a"}, "is not YAML"),
         ({"risk_targets": {1: 0.1, "1": 0.2}}, "the same as text"),
-        ({"mode": "certified"}, "mode is 'certified', but input should be 'paper'"),
+        ({"mode": "proved"}, "mode is 'proved', but input should be 'certified' or 'paper'"),
         ({"seed": "1.5"}, "seed is '1.5'"),
         ({"sed": 1}, "has no parameter 'sed'; did you mean 'seed'?"),
         ({"empty_weight": "-1"}, "greater than or equal to 0"),

@@ -70,7 +70,7 @@ def test_the_run_holds_metrics_inputs_parameters_and_artifacts(calibrated):
         "classes.json",
         "description.md",
         "figures",
-        "fit_rows.parquet",
+        "rows.parquet",
     }
     folder = Path(mlflow.artifacts.download_artifacts(run_id=done.run_id))
     assert (folder / "figures" / "classes.png").read_bytes().startswith(b"\x89PNG")
@@ -81,7 +81,9 @@ def test_the_run_holds_metrics_inputs_parameters_and_artifacts(calibrated):
 
 
 def test_certify_rows_are_measured_under_plain_names(base):
-    done = scrib_mlflow.calibrate(base, "fit.parquet", "label", certify_data="other.csv")
+    done = scrib_mlflow.calibrate(
+        base, "fit.parquet", "label", certify_data="other.csv", mode="paper"
+    )
     table = pd.read_csv("other.csv")
     inside = raw_scores(table) >= np.array(done.classifier.rule.thresholds)
     own = (table["label"] == "hard").to_numpy()
@@ -97,7 +99,7 @@ def test_certify_rows_are_measured_under_plain_names(base):
 
 def test_certify_rows_that_were_fitted_are_refused(base):
     draw_table(600, seed=2).head(300).to_csv("again.csv", index=False)
-    with pytest.raises(ScribError, match="300 of the 300 rows of certify_data stand in data"):
+    with pytest.raises(ScribError, match="300 of the 300 rows that certify stand in data"):
         scrib_mlflow.calibrate(base, "fit.parquet", "label", certify_data="again.csv")
 
 

@@ -178,7 +178,7 @@ def test_certify_rows_that_were_fitted_are_found_across_kinds_of_files(base):
     )
     table.to_parquet("numbers.parquet")
     table.to_csv("numbers.csv", index=False)
-    with pytest.raises(ScribError, match="300 of the 300 rows of certify_data stand in data"):
+    with pytest.raises(ScribError, match="300 of the 300 rows that certify stand in data"):
         scrib_mlflow.calibrate(base, "numbers.parquet", "label", certify_data="numbers.csv")
 
 
@@ -190,7 +190,7 @@ def test_a_few_equal_certify_rows_are_said_with_the_bounds(base):
     done = scrib_mlflow.calibrate(base, "fit.parquet", "label", certify_data="mixed.csv")
     assert done.classifier.n_shared == 7
     version = mlflow.MlflowClient().get_model_version(done.name, done.version)
-    assert "7 of them equal a row of the fit" in version.description
+    assert "7 of these rows equal a row of the fit" in version.description
 
 
 def test_a_second_calibration_in_an_open_run_gets_a_run_of_its_own(base):

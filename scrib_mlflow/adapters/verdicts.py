@@ -1,0 +1,271 @@
+"""What is proved and what is not, in words: for terminals, runs and registered versions."""
+
+from __future__ import annotations
+
+import math
+
+from scrib_mlflow.adapters.texts import (
+    MOST_CHARACTERS,
+    MOST_CLASSES,
+    abstentions,
+    class_rows,
+    folded,
+    markdown_table,
+    percent,
+)
+from scrib_mlflow.core.certificate import Certificate, Claim
+from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.core.plan import Plan, least_rows, rows_for
+from scrib_mlflow.core.tally import LEAST_GROUPS
+from scrib_mlflow.decisions import explain
+from scrib_mlflow.results import Decision, Fresh, SetClassifier, Use
+
+CHANCE = 0.8  # of passing, that rows are counted for
+MOST_REASONS = 8
+
+
+def verdict(record: SetClassifier) -> str:
+    """Return what is proved."""
+    if record.certificate is not None:
+        return _certified(record) if record.certified else _not_certified(record)
+    if record.certify_report is None:
+        return (
+            "Not certified: mode=paper measures the rows that it has fitted, so risks on new "
+            "rows are higher than these."
+        )
+    return (
+        "Not certified: no certificate was asked of these rows. They were not fitted, so each "
+        f"upper bound holds by itself at confidence {record.confidence:g}."
+        + shared_caveat(record.n_shared)
+    )
+
+
+def _certified(record: SetClassifier) -> str:
+    certificate = record.certificate
+    assert certificate is not None  # noqa: S101  # for mypy; told by the caller
+    overall = " and so is the overall risk" if record.overall_target is not None else ""
+    sentences = [
+        f"Certified: at confidence {_confidence(certificate)} every class risk is at most its "
+        f"target{overall}, if new rows come from where the {record.certify_report.n:,} certify "  # type: ignore[union-attr]
+        "rows came from."
+    ]
+    if certificate.approximate:
+        sentences.append(
+            f"Rows of a {record.group} are not independent, so this is approximate: the chance "
+            f"of a false certificate can be about {percent(2 * certificate.level)}."
+        )
+    if record.waived:
+        sentences.append(f"Nothing is proved of {', '.join(record.waived)}, waived by name.")
+    sentences.append("Upper bounds only describe: the rule was chosen on these rows.")
+    return " ".join(sentences) + _ledger(record) + shared_caveat(record.n_shared)
+
+
+def _not_certified(record: SetClassifier) -> str:
+    certificate, path = record.certificate, record.path
+    assert certificate is not None  # noqa: S101
+    assert path is not None  # noqa: S101
+    told = needs(certificate)
+    more = f"; and {len(told) - MOST_REASONS} more" if len(told) > MOST_REASONS else ""
+    return (
+        f"Not certified: the first of {path.n_steps} set classifiers, the one most likely to "
+        f"pass (predicted chance {percent(path.power)}), did not pass at confidence "
+        f"{_confidence(certificate)}, and is what this is. In the way: "
+        f"{'; '.join(told[:MOST_REASONS])}{more}.{_ledger(record)}{shared_caveat(record.n_shared)}"
+    )
+
+
+def _confidence(certificate: Certificate) -> str:
+    return f"{100 * certificate.confidence:.4g} %"
+
+
+def needs(certificate: Certificate) -> list[str]:
+    """Return what is in the way of a certificate, claim by claim, and how many rows would help."""
+    return [
+        f"{claim.name} ({explain(claim)}; {_rows_needed(claim, certificate.level)})"
+        for claim in certificate.claims
+        if claim.status not in {"certified", "passes alone"}
+    ]
+
+
+def _rows_needed(claim: Claim, level: float) -> str:
+    if claim.status == "too few groups":
+        return f"{LEAST_GROUPS} or more are needed"
+    least = least_rows(claim.target, level)
+    if claim.n_certain == 0:
+        return f"at least {least:,} certain rows are needed, or waive it by name"
+    needed = rows_for(claim.target, claim.risk, level, CHANCE)
+    if needed is None or math.isnan(claim.risk):
+        return "more rows would not help at this risk: loosen its target, or improve the model"
+    worth = claim.n_effective or claim.n_certain
+    rows = math.ceil(needed * claim.n / max(worth, 1))
+    return (
+        f"about {rows:,} rows of it where {claim.n:,} are would pass {percent(CHANCE)} of the "
+        "time at this risk"
+    )
+
+
+def _ledger(record: SetClassifier) -> str:
+    use = record.use
+    return f" {ledger_sentence(use)}" if use is not None and use.number > 1 else ""
+
+
+def ledger_sentence(use: Use) -> str:
+    """Return how often rows have certified something, and what that means."""
+    if use.ledger == "spend":
+        return (
+            f"This is use {use.number} of these rows, at its own level {use.level:.4f}: all "
+            "certificates that are spent so on them are true together at the confidence asked "
+            f"for, {PROVISO}."
+        )
+    return (
+        f"This is use {use.number} of these rows: the chance that one of the {use.number} "
+        f"certificates is false is up to {percent(use.total)}, {PROVISO}."
+    )
+
+
+PROVISO = "provided that no candidate was chosen by earlier results on these rows"
+
+
+def shared_caveat(n_shared: int) -> str:
+    """Return a warning, where there is reason for one, that some rows may have been fitted."""
+    if not n_shared:
+        return ""
+    return (
+        f" But {n_shared:,} of these rows equal a row of the fit: if they are the same cases, and "
+        "not equal by chance, this does not hold."
+    )
+
+
+def shown_report(record: SetClassifier) -> tuple[SetReport, str, bool]:
+    """Return the report that matters most, what its rows are, and whether its bounds mean much."""
+    if record.certify_report is not None:
+        return record.certify_report, f"{record.certify_report.n:,} certify rows", True
+    return record.fit_report, f"{record.fit_report.n:,} fit rows", False
+
+
+def record_rows(record: SetClassifier, most: int) -> list[tuple[str, ...]]:
+    """Return the table of the classes, with their statuses where there is a certificate."""
+    report, _, bounds = shown_report(record)
+    rows = class_rows(report, record.risk_targets, bounds=bounds, most=most)
+    if record.certificate is None:
+        return rows
+    claims = {claim.name: claim for claim in record.certificate.claims}
+    told = [(*rows[0], "status")]
+    for row in rows[1:]:
+        claim = claims.pop(row[0], None)
+        told.append((*row, "waived" if claim is None else claim.status))
+    told += [_claim_row(claim) for claim in claims.values() if len(claim.classes) > 1]
+    return told
+
+
+def _claim_row(claim: Claim) -> tuple[str, ...]:
+    counts = (f"{claim.n:,}", f"{claim.n_certain:,}", f"{claim.n_wrong:,}")
+    rates = (percent(claim.risk), percent(claim.risk_upper), percent(claim.target))
+    abstains = percent(1 - claim.n_certain / claim.n) if claim.n else "-"
+    return (claim.name, *counts, *rates, abstains, claim.status)
+
+
+def describe(record: SetClassifier) -> str:
+    """Return the description of a run or a version, in Markdown, within MLflow's limit."""
+    report, which, _ = shown_report(record)
+    base = f"{record.base.name} version {record.base.version}".removesuffix(" version ")
+    paragraphs = [
+        f"Set classifier over {base}: one label where it is certain, candidates where it abstains.",
+        verdict(record),
+        f"On {which}: {abstentions(report)}",
+    ]
+    room = MOST_CHARACTERS - sum(map(len, paragraphs)) - 10
+    for most in (MOST_CLASSES, 10, 5, 2, 1):
+        table = markdown_table(record_rows(record, most))
+        text = "\n\n".join([table, *folded(report, most)])
+        if len(text) <= room:
+            return "\n\n".join([*paragraphs, text])
+    return "\n\n".join(paragraphs)[:MOST_CHARACTERS]
+
+
+def fresh_rows(fresh: Fresh, evidence: str, most: int) -> list[tuple[str, ...]]:
+    """Return what fresh rows say of each claim; of many those furthest from passing."""
+    header = ("claim", "rows", "certain", "wrong", "risk", "upper bound", "target", "abstains")
+    claims = fresh.certificate.claims
+    worst = sorted(claims, key=lambda claim: -claim.p_value)[:most]
+    rows: list[tuple[str, ...]] = [(*header, "status")]
+    for claim in claims:
+        if claim in worst:
+            status = "refuted" if claim.name in fresh.refuted else "not refuted"
+            row = _claim_row(claim)
+            rows.append(row if evidence == "fresh" else (*row[:-1], status))
+    return rows
+
+
+def check_rows(decision: Decision) -> list[tuple[str, ...]]:
+    """Return what a gate asked, and the answers."""
+    return [
+        ("check", "", "found"),
+        *((each.name, "ok" if each.passed else "FAILS", each.detail) for each in decision.checks),
+    ]
+
+
+def decision_sentence(decision: Decision) -> str:
+    """Return what a gate decided."""
+    alias, version = decision.policy.alias, decision.model_uri.rpartition("/")[2]
+    if decision.passed and decision.champion == version:
+        return f"Passed: version {version} keeps the alias {alias}."
+    if decision.passed:
+        before = f"before it was on version {decision.champion}" if decision.champion else "new"
+        return f"Passed: the alias {alias} is on version {version} ({before})."
+    failed = ", ".join(check.name for check in decision.checks if not check.passed)
+    stays = f"stays on version {decision.champion}" if decision.champion else "is not set"
+    return f"Refused ({failed}): the alias {alias} {stays}."
+
+
+def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Return what can be certified, class by class."""
+    return [
+        (
+            "class",
+            "certify rows",
+            "target",
+            "least possible",
+            "certain rows needed",
+            f"for {percent(plan.wanted)}",
+            "expected",
+            "chance",
+        ),
+        *(
+            (
+                each.name,
+                f"{each.n:,}",
+                percent(each.target),
+                percent(each.least_target),
+                f"{each.least_rows:,}",
+                "-" if each.rows_for_chance is None else f"{each.rows_for_chance:,}",
+                f"{each.n_certain:,}",
+                percent(each.chance),
+            )
+            for each in plan.by_class
+        ),
+    ]
+
+
+def plan_sentence(plan: Plan) -> str:
+    """Return in a sentence what can be hoped for."""
+    hopeless = [each for each in plan.by_class if not each.least_target <= each.target]
+    if hopeless:
+        told = [
+            f"{each.name} ({each.n:,} certify rows; {percent(each.least_target)} is the lowest "
+            "target that they can certify)"
+            for each in hopeless[:MOST_REASONS]
+        ]
+        more = f" and {len(hopeless) - MOST_REASONS} more" if len(hopeless) > MOST_REASONS else ""
+        return f"the plan: nothing can be certified, because of {'; '.join(told)}{more}"
+    if plan.n_groups is not None and plan.n_groups < LEAST_GROUPS:
+        return (
+            f"the plan: nothing can be certified with {plan.n_groups} groups among the certify "
+            f"rows; {LEAST_GROUPS} are needed"
+        )
+    share = plan.by_class[0].assumed_risk / plan.by_class[0].target if plan.by_class else 0.0
+    return (
+        f"the plan: all targets pass with a chance of {percent(plan.chance)} if each class "
+        f"abstains on {percent(plan.abstention)} of its rows and is wrong {share:g} times as often "
+        "as allowed"
+    )

@@ -1,0 +1,96 @@
+"""The evaluator plugin: `mlflow.models.evaluate(..., evaluators=["scrib"])`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
+from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
+from mlflow.pyfunc import PyFuncModel
+
+from scrib_mlflow.adapters import figures, runs, tables
+from scrib_mlflow.adapters.metrics import report_metrics
+from scrib_mlflow.errors import ScribError
+from scrib_mlflow.results import SetClassifier, to_json
+from scrib_mlflow.workflows.served import answer, read_stored, report_sets
+
+KNOWN = {"confidence": 0.95, "batch_rows": 10_000}  # of evaluator_config, with defaults
+FOLDER = "scrib"
+
+
+class ScribEvaluator(ModelEvaluator):
+    """Measures a set classifier on labelled rows, as the command `evaluate` does."""
+
+    @classmethod
+    def can_evaluate(cls, *, model_type: str, evaluator_config: Any, **kwargs: Any) -> bool:
+        """Return whether this is a classifier."""
+        return model_type == "classifier"
+
+    def evaluate(
+        self,
+        *,
+        model_type: str,
+        dataset: Any,
+        run_id: str,
+        evaluator_config: dict[str, Any] | None,
+        model: PyFuncModel | None = None,
+        model_id: str | None = None,
+        **kwargs: Any,
+    ) -> EvaluationResult:
+        """Log metrics, a table, a figure and a report to the run, and return them."""
+        try:
+            return _evaluate(dataset, run_id, evaluator_config or {}, model, model_id)
+        except ScribError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from error
+
+
+def _evaluate(
+    dataset: Any,
+    run_id: str,
+    config: dict[str, Any],
+    model: PyFuncModel | None,
+    model_id: str | None,
+) -> EvaluationResult:
+    unknown = sorted(set(config) - set(KNOWN))
+    if unknown:
+        msg = f"evaluator_config has no {unknown[0]!r}; known are {', '.join(KNOWN)}"
+        raise ScribError(msg)
+    chosen = KNOWN | config
+    if model is None or dataset.labels_data is None:
+        msg = "the scrib evaluator needs a model and labels: give the model's URI and targets"
+        raise ScribError(msg)
+    record = _record(model)
+    features = pd.DataFrame(dataset.features_data)
+    inputs = model.metadata.get_input_schema()
+    typed = tables.features(features, inputs, [])
+    if typed is None:
+        msg = f"data cannot be scored: {tables.missing_features(features, inputs)}"
+        raise ScribError(msg)
+    values = pd.Series(np.asarray(dataset.labels_data))
+    labels = tables.label_indices(values, record.classes, place="targets")
+    sets, n_invalid = answer(model, typed, record.classes, chosen["batch_rows"])
+    report = report_sets(sets, labels, record.classes, chosen["confidence"])
+    metrics = report_metrics(report) | {"n_invalid": float(n_invalid)}
+    known = {name: value for name, value in metrics.items() if not np.isnan(value)}
+    linked = model_id or model.metadata.model_id
+    with runs.resumed(run_id):
+        runs.log_metrics(known, model_id=linked)
+        runs.log_class_table(report, record.risk_targets, f"{FOLDER}/classes.json")
+        title = f"{record.base.name}, {report.n:,} rows"
+        figure = figures.class_figure(report, record.risk_targets, title=title, bounds=True)
+        place = f"{FOLDER}/report.json"
+        runs.log_texts_and_figures({place: to_json(report)}, {f"{FOLDER}/classes.png": figure})
+    artifact = JsonEvaluationArtifact(uri=f"runs:/{run_id}/{place}", content=to_json(report))
+    return EvaluationResult(metrics=known, artifacts={"scrib_report": artifact})
+
+
+def _record(model: PyFuncModel) -> SetClassifier:
+    """Return what a loaded model says of itself."""
+    found = model.metadata.model_id
+    if not (model.metadata.metadata or {}).get("scrib_schema_version") or not found:
+        msg = "the scrib evaluator measures set classifiers; make one of this model with calibrate"
+        raise ScribError(msg)
+    return read_stored(f"models:/{found}").record

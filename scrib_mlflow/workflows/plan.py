@@ -1,0 +1,139 @@
+"""Plan: what can be certified with the rows at hand, before anything is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scrib_mlflow.adapters import digests, figures, runs, stores, texts, verdicts
+from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow.core.checks import check_classes
+from scrib_mlflow.core.plan import Plan, make_plan
+from scrib_mlflow.core.split import split_rows
+from scrib_mlflow.results import to_json
+from scrib_mlflow.settings import Calibrate
+from scrib_mlflow.settings import Plan as PlanSettings
+from scrib_mlflow.workflows.parts import Parts
+from scrib_mlflow.workflows.rows import Table, enforced, read_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What can be certified, and where that is logged."""
+
+    run_id: str
+    plan: Plan
+
+
+def plan(data: str, label: str, **parameters: Any) -> Planned:
+    """Say what can be certified with labelled rows, before anything is fitted.
+
+    Parameters
+    ----------
+    data : str
+        Labelled rows: a parquet or csv file, by path or URI. Only their labels are looked at.
+    label : str
+        Column of the true class.
+    **parameters
+        Those of ``python -m scrib_mlflow plan --help``, for example ``risk_targets=0.05``.
+
+    Returns
+    -------
+    Planned
+        For each class the lowest target that its rows can certify, the certain rows that a target
+        needs, and the chance of passing.
+    """
+    values = {"data": data, "label": label, **parameters}
+    return run(read_settings(PlanSettings, values), say=lambda _: None)
+
+
+def run(settings: PlanSettings, say: Callable[[str], None]) -> Planned:
+    """Do what `plan` does."""
+    with stores.short_waits():
+        stores.check_stores()
+    table = read_rows("data", settings.data, settings.label, group=settings.group)
+    found = _plan(settings, table)
+    with runs.open_run("plan") as run_id:
+        runs.log_settings(run_id, settings)
+        runs.log_table_input(table.rows, table.record, settings.label, "plan")
+        runs.log_metrics({"chance": found.chance})
+        runs.log_texts_and_figures(
+            {"plan.json": to_json(found)}, {"figures/plan.png": figures.plan_figure(found)}
+        )
+        rows = verdicts.plan_rows(found)[: texts.MOST_CLASSES + 1]
+        note = f"{verdicts.plan_sentence(found)}\n\n{texts.markdown_table(rows)}"
+        runs.set_tags({}, note[: texts.MOST_CHARACTERS])
+    return Planned(run_id=run_id, plan=found)
+
+
+def _plan(settings: PlanSettings, table: Table) -> Plan:
+    values = table.rows[settings.label].astype(str)
+    names, labels = np.unique(values, return_inverse=True)
+    classes = check_classes([str(name) for name in names], len(names))
+    chosen = np.ones(len(labels), dtype=np.bool_)
+    if settings.certify_fraction < 1:
+        chosen = split_rows(
+            digests.row_hashes(table.rows),
+            labels,
+            settings.certify_fraction,
+            0,
+            groups=table.groups,
+            names=classes,
+            waived=settings.waive,
+        )
+    counts = np.bincount(labels[chosen], minlength=len(classes))
+    return make_plan(
+        dict(zip(classes, counts.tolist(), strict=True)),
+        enforced(settings.risk_targets, classes, settings.waive),
+        level=1 - settings.confidence,
+        abstention=settings.abstention,
+        risk_share=settings.risk_share,
+        n_groups=None if table.groups is None else len(np.unique(table.groups[chosen])),
+    )
+
+
+def plan_parts(settings: Calibrate, parts: Parts) -> Plan:
+    """Return what can be certified, judging by the labels of the fit rows alone."""
+    assert parts.certify is not None  # noqa: S101  # for mypy; mode=certified always has them
+    classes, labels = parts.fit.scorer.classes, parts.fit.labels
+    ratio = len(parts.certify.labels) / len(labels)
+    counts = np.bincount(labels, minlength=len(classes)) * ratio
+    groups = parts.certify.groups
+    return make_plan(
+        {name: round(float(count)) for name, count in zip(classes, counts, strict=True)},
+        enforced(settings.risk_targets, classes, settings.waive),
+        level=1 - settings.confidence,
+        n_groups=None if groups is None else len(np.unique(groups)),
+    )
+
+
+def summary(done: Planned) -> str:
+    """Return what a person wants to see at the end."""
+    found = done.plan
+    share = found.by_class[0].assumed_risk / found.by_class[0].target if found.by_class else 0.5
+    rows = verdicts.plan_rows(found)
+    return "\n".join(
+        [
+            texts.plain_table(rows[: texts.MOST_PRINTED + 1]),
+            *(["…"] if len(rows) > texts.MOST_PRINTED + 1 else []),
+            "",
+            "least possible       the lowest target that the certify rows can certify, all of them "
+            "certain and right",
+            "certain rows needed  to certify the target without an error",
+            f"for {texts.percent(found.wanted):17}certain rows of each class with which all of "
+            f"them pass with this chance, if the true risk is {share:g} of its target",
+            "expected, chance     certain rows if the class abstains on "
+            f"{texts.percent(found.abstention)}, and the chance that they pass",
+            "",
+            verdicts.plan_sentence(found),
+            *(
+                [f"{found.n_groups} groups certify; these figures take rows for independent."]
+                if found.n_groups is not None
+                else []
+            ),
+            f"logged to run {done.run_id}",
+        ]
+    )

@@ -1,0 +1,313 @@
+"""Calibrate in its default mode: what is split, drawn, tested, counted and said."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+import scrib_mlflow
+from scrib_mlflow.cli import main
+from scrib_mlflow.errors import ScribError
+from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
+
+
+@pytest.fixture
+def mixture(store):
+    """A registered classifier, and a file of rows that it was not trained on."""
+    uri = register_mixture()
+    draw_mixture(3000, seed=1).to_parquet("rows.parquet")
+    return uri
+
+
+def calibrate(uri="models:/base/1", **options):
+    return scrib_mlflow.calibrate(uri, "rows.parquet", "label", **options)
+
+
+def read_artifact(run_id, name):
+    path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=name)
+    return Path(path).read_text(encoding="utf-8")
+
+
+def test_the_certificate_is_the_binomial_test_of_the_served_rule_on_rows_the_path_never_saw(
+    mixture,
+):
+    done = calibrate()
+    record = done.classifier
+    assert record.certified
+    rows = pd.read_parquet("rows.parquet")
+    shares = [round(0.7 * count) for count in rows["label"].value_counts()]
+    assert record.certify_data.n_used == sum(shares)
+    assert record.fit_data.n_used == 3000 - sum(shares)
+    assert record.fit_data.digest == record.certify_data.digest
+    hashes = pd.read_parquet(
+        mlflow.artifacts.download_artifacts(run_id=done.run_id, artifact_path="rows.parquet")
+    )
+    assert hashes["part"].value_counts()["certify"] == sum(shares)
+    assert len(hashes) == 3000
+    assert not set(hashes.query("part == 'fit'")["hash"]) & set(
+        hashes.query("part == 'certify'")["hash"]
+    )
+    from scrib_mlflow.adapters.digests import case_hashes  # noqa: PLC0415
+
+    labels = np.array([CLASSES.index(name) for name in rows["label"]])
+    certify = np.isin(
+        case_hashes(rows[FEATURES], labels), hashes.query("part == 'certify'")["hash"]
+    )
+    scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(rows[FEATURES])
+    sets = scores >= np.array(record.rule.thresholds)
+    certain = certify & (sets.sum(axis=1) == 1)
+    for j, claim in enumerate(record.certificate.claims):
+        own = certain & (labels == j)
+        wrong = own & ~sets[:, j]
+        assert (claim.n_certain, claim.n_wrong) == (own.sum(), wrong.sum())
+        assert claim.p_value == pytest.approx(stats.binom.cdf(wrong.sum(), own.sum(), 0.1))
+        assert claim.p_value <= 0.05
+        assert claim.status == "certified"
+
+
+def test_the_last_of_the_path_that_passed_is_deployed(mixture):
+    done = calibrate()
+    path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
+    record = done.classifier
+    assert record.rule == path.steps[record.path.chosen].rule
+    assert all(p <= 0.05 for p in record.path.p_values[: record.path.chosen + 1])
+    assert len(record.path.p_values) in {record.path.chosen + 1, record.path.chosen + 2}
+    if len(record.path.p_values) > record.path.chosen + 1:
+        assert record.path.p_values[-1] > 0.05
+
+
+def test_a_certified_version_says_so_in_tags_metrics_and_words(mixture):
+    done = calibrate()
+    version = mlflow.MlflowClient().get_model_version(done.name, done.version)
+    assert version.tags["scrib.certified"] == "true"
+    assert version.tags["scrib.certificate_digest"]
+    assert version.description.count("| certified |") == 3
+    assert "Certified: at confidence 95 %" in version.description
+    metrics = mlflow.get_run(done.run_id).data.metrics
+    assert metrics["certified"] == 1
+    assert metrics["p_value"] == done.classifier.certificate.p_value
+    assert metrics["p_value/hard"] == done.classifier.certificate.claims[1].p_value
+    assert {"abstention_rate", "fit_abstention_rate", "risk_upper/easy"} <= set(metrics)
+
+
+def test_what_cannot_be_certified_is_registered_as_such_with_reasons(mixture):
+    done = calibrate(risk_targets={"hard": 0.001, "default": 0.1})
+    record = done.classifier
+    assert not record.certified
+    assert record.path.chosen is None
+    statuses = {claim.name: claim.status for claim in record.certificate.claims}
+    assert statuses["hard"] in {"not certified", "silent"}
+    assert "certified" not in statuses.values()
+    version = mlflow.MlflowClient().get_model_version(done.name, done.version)
+    assert version.tags["scrib.certified"] == "false"
+    assert "Not certified" in version.description
+    assert "In the way: hard" in version.description
+    path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
+    assert record.rule == path.steps[0].rule
+
+
+def test_require_certificate_registers_all_the_same_and_ends_with_exit_code_1(mixture):
+    done = CliRunner().invoke(
+        main,
+        [
+            *("calibrate", "--model_uri", mixture, "--data", "rows.parquet", "--label", "label"),
+            *("--risk_targets", "0.001", "--require_certificate", "true"),
+        ],
+    )
+    assert done.exit_code == 1
+    assert "registered but not certified" in done.output
+    assert "Traceback" not in done.output
+    version = mlflow.MlflowClient().get_model_version("base-scrib", "1")
+    assert version.tags["scrib.certified"] == "false"
+
+
+def test_the_split_depends_on_rows_and_seed_and_not_on_their_order(mixture):
+    first = calibrate().classifier
+    rows = pd.read_parquet("rows.parquet")
+    rows.sample(frac=1, random_state=0).to_parquet("rows.parquet")
+    again = calibrate().classifier
+    assert again.certificate == first.certificate
+    assert again.use.number == 1  # the same test again is no new use
+    other = calibrate(seed=5).classifier
+    assert other.certificate != first.certificate
+    assert other.use.number == 2
+
+
+def test_rows_of_their_own_certify_where_they_are_given(mixture):
+    draw_mixture(1500, seed=2).to_parquet("certify.parquet")
+    record = calibrate(certify_data="certify.parquet").classifier
+    assert (record.fit_data.n_used, record.certify_data.n_used) == (3000, 1500)
+    assert record.certified
+    assert record.use.digest == record.certify_data.digest
+    with pytest.raises(ScribError, match="exclude each other"):
+        calibrate(certify_data="certify.parquet", certify_fraction=0.5)
+    with pytest.raises(ScribError, match="3,000 of the 3,000 rows that certify stand in data"):
+        calibrate(certify_data="rows.parquet")
+
+
+def test_unlabelled_rows_draw_the_path_and_may_not_certify(mixture):
+    draw_mixture(4000, seed=3).drop(columns="label").to_parquet("more.parquet")
+    done = calibrate(path_data="more.parquet")
+    record = done.classifier
+    assert record.certified
+    assert (record.fit_data.n_used, record.certify_data.n_used) == (300, 2700)
+    assert record.path_data.n_used == 4000
+    path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
+    assert path.n_rows == 4000
+    pd.read_parquet("rows.parquet").drop(columns="label").to_parquet("same.parquet")
+    with pytest.raises(ScribError, match="stand in path_data"):
+        calibrate(path_data="same.parquet")
+
+
+def grouped(n_groups, rows_each, *, seed):
+    table = draw_mixture(n_groups * rows_each, seed=seed)
+    return table.assign(patient=np.repeat([f"p{i}" for i in range(n_groups)], rows_each))
+
+
+def test_groups_stay_together_and_the_certificate_says_that_it_is_approximate(mixture):
+    grouped(120, 25, seed=4).to_parquet("rows.parquet")
+    done = calibrate(group="patient")
+    record = done.classifier
+    assert record.certified
+    certificate = record.certificate
+    assert certificate.approximate
+    assert certificate.n_groups == 84
+    assert all(claim.n_groups >= 30 for claim in certificate.claims)
+    for claim in certificate.claims:
+        assert claim.risk_upper_iid <= claim.risk_upper
+        assert record.certify_report.by_class[claim.name].risk_upper == claim.risk_upper
+    version = mlflow.MlflowClient().get_model_version(done.name, done.version)
+    assert "approximate" in version.description
+    assert math.isnan(record.certify_report.by_class["easy"].risk_upper_kl)
+
+
+def test_fewer_than_30_groups_never_certify(mixture):
+    grouped(40, 75, seed=4).to_parquet("rows.parquet")
+    record = calibrate(group="patient", risk_targets=0.3).classifier
+    assert not record.certified
+    assert {claim.status for claim in record.certificate.claims} == {"too few groups"}
+
+
+def test_a_group_may_not_stand_on_both_sides(mixture):
+    grouped(60, 25, seed=4).to_parquet("rows.parquet")
+    grouped(60, 25, seed=5).to_parquet("certify.parquet")
+    with pytest.raises(ScribError, match="patient 'p0' has rows among those that certify"):
+        calibrate(group="patient", certify_data="certify.parquet")
+    with pytest.raises(ScribError, match="no column 'doctor'"):
+        calibrate(group="doctor")
+
+
+def test_a_key_identifies_rows_and_must_do_so(mixture):
+    rows = pd.read_parquet("rows.parquet").assign(number=range(3000), day=1)
+    rows.to_parquet("rows.parquet")
+    done = calibrate(key="number")
+    assert done.classifier.certified
+    fresh = draw_mixture(1000, seed=9).assign(number=range(2000, 3000))
+    fresh.to_parquet("fresh.parquet")
+    gated = scrib_mlflow.gate(done.model_uri, data="fresh.parquet", label="label")
+    assert gated.decision.fresh.n_shared == 1000  # known by their keys, whatever they hold
+    assert not gated.decision.passed
+    with pytest.raises(ScribError, match="1 stands more than once"):
+        calibrate(key="day")
+
+
+def test_a_waived_class_is_not_claimed_and_an_overall_target_is(mixture):
+    record = calibrate(waive=["hard"], overall_target=0.09).classifier
+    assert [claim.name for claim in record.certificate.claims] == ["easy", "middle", "overall"]
+    assert record.certificate.waived == ("hard",)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "paper", "certify_fraction": 0.5}, "certify_fraction is for mode=certified"),
+        ({"mode": "paper", "group": "x0"}, "group is for mode=certified"),
+        ({"mode": "paper", "require_certificate": True}, "require_certificate needs"),
+        ({"certify_fraction": 1.0}, "certify_fraction is 1.0"),
+        ({"ledger": "burn"}, "ledger is 'burn'"),
+        ({"path_data": "nowhere.parquet"}, "path_data nowhere.parquet does not exist"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_made(mixture, options, words):
+    with pytest.raises(ScribError, match=words):
+        calibrate(**options)
+    found = mlflow.MlflowClient().search_registered_models()
+    assert [model.name for model in found] == ["base"]
+
+
+def test_a_class_with_one_row_is_named_before_rows_are_scored(mixture):
+    rows = pd.read_parquet("rows.parquet")
+    first = rows.index[rows["label"] == "hard"]
+    rows.drop(index=first[1:]).to_parquet("rows.parquet")
+    with pytest.raises(ScribError, match="'hard'"):
+        calibrate()
+
+
+AGAIN = """
+import sys, scrib_mlflow
+done = scrib_mlflow.calibrate(
+    "models:/base/1", "rows.parquet", "label", seed=int(sys.argv[1]), ledger=sys.argv[2]
+)
+use = done.classifier.use
+print(use.number, use.level, use.total)
+"""
+
+
+def calibrate_elsewhere(seed, ledger="report"):
+    """Calibrate in a process of its own and return what the ledger said."""
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN, str(seed), ledger], check=True, capture_output=True
+    )
+    number, level, total = done.stdout.split()
+    return int(number), float(level), float(total)
+
+
+def test_uses_of_rows_are_counted_across_processes_and_experiments(mixture):
+    assert calibrate_elsewhere(0) == (1, pytest.approx(0.05), pytest.approx(0.05))
+    mlflow.set_experiment("another")
+    try:
+        record = calibrate(seed=1).classifier
+    finally:
+        mlflow.set_experiment(experiment_id="0")
+    assert record.use.number == 2
+    assert calibrate_elsewhere(0)[0] == 1  # again
+    number, _, total = calibrate_elsewhere(2)
+    assert (number, total) == (3, pytest.approx(0.15))
+    note = mlflow.MlflowClient().get_model_version("base-scrib", "4").description
+    assert "use 3 of these rows" in note
+    assert "up to 15.0 %" in note
+    assert "provided that no candidate was chosen" in note
+
+
+def test_spending_gives_each_use_a_smaller_part(mixture):
+    levels = [calibrate(seed=seed, ledger="spend").classifier.use.level for seed in (0, 1, 2)]
+    assert levels == pytest.approx([0.05 * 6 / (math.pi * i) ** 2 for i in (1, 2, 3)])
+    assert levels[0] == pytest.approx(0.0304, abs=1e-4)
+    assert sum(levels) < 0.05
+    for version in ("1", "2", "3"):
+        done = scrib_mlflow.gate(f"models:/base-scrib/{version}", ledger="spend")
+        assert done.decision.passed == done.decision.checks[1].passed
+
+
+def test_a_report_certificate_must_pass_at_the_level_of_its_use_where_the_gate_spends(mixture):
+    for seed in range(3):
+        record = calibrate(seed=seed).classifier
+    highest = max(record.path.p_values[: record.path.chosen + 1])
+    level = 0.05 * 6 / (math.pi * 3) ** 2
+    done = scrib_mlflow.gate("models:/base-scrib/3", ledger="spend")
+    assert done.decision.passed == (highest <= level)
+
+
+def test_the_plan_is_logged_before_the_fit(mixture):
+    done = calibrate()
+    plan = json.loads(read_artifact(done.run_id, "plan.json"))
+    assert plan["type"] == "plan"
+    assert [each["name"] for each in plan["by_class"]] == list(CLASSES)

@@ -1,0 +1,410 @@
+"""The gate on real stores: what passes, what is refused, and where the alias is then."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pytest
+
+import scrib_mlflow
+from scrib_mlflow.adapters import turns
+from scrib_mlflow.errors import ScribError
+from tests.conftest import using
+from tests.models import CLASSES, draw_mixture, register_mixture
+
+NAME = "base-scrib"
+
+
+@pytest.fixture(scope="module")
+def certified_folder(empty_store, tmp_path_factory):
+    """A store with a certified version, one that is not, and files of rows."""
+    from tests.conftest import copy_store  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("certified")
+    with using(copy_store(empty_store, folder), folder):
+        uri = register_mixture()
+        draw_mixture(3000, seed=1).to_parquet("rows.parquet")
+        draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
+        done = scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=0.1)
+        assert done.classifier.certified
+        scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=0.1, mode="paper")
+    return folder
+
+
+@pytest.fixture
+def certified(certified_folder, tmp_path):
+    """A copy of that store, which a test may change."""
+    folder = tmp_path / "store"
+    shutil.copytree(certified_folder, folder)
+    path = folder / "mlflow.db"
+    with sqlite3.connect(path) as database:
+        for table, column in (
+            ("runs", "artifact_uri"),
+            ("experiments", "artifact_location"),
+            ("model_versions", "storage_location"),
+            ("model_versions", "source"),
+            ("logged_models", "artifact_location"),
+        ):
+            database.execute(
+                f"UPDATE {table} SET {column} = replace({column}, ?, ?)",  # noqa: S608
+                [str(certified_folder), str(folder)],
+            )
+    database.close()
+    with using(f"sqlite:///{path}", folder) as uri:
+        yield uri
+
+
+def champion(alias="champion"):
+    return str(mlflow.MlflowClient().get_registered_model(NAME).aliases.get(alias, ""))
+
+
+def tags(version="1"):
+    return mlflow.MlflowClient().get_model_version(NAME, version).tags
+
+
+def failed(done):
+    return [check.name for check in done.decision.checks if not check.passed]
+
+
+def test_a_certified_version_gets_the_alias_and_says_by_whom_and_why(certified):
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", alias="champion")
+    assert done.decision.passed
+    assert done.moved
+    assert champion() == "1"
+    found = tags()
+    assert found["scrib.gate"] == "passed"
+    assert found["scrib.gate_run_id"] == done.run_id
+    assert found["scrib.gate_confidence"] == "0.95"
+    assert found["scrib.previous_champion"] == ""
+    assert found["scrib.gate_at"] == done.decision.decided_at
+    run = mlflow.get_run(done.run_id)
+    assert run.data.metrics["gate"] == 1
+    path = mlflow.artifacts.download_artifacts(run_id=done.run_id, artifact_path="decision.json")
+    assert scrib_mlflow.from_json(Path(path).read_text()) == done.decision
+
+
+def test_fresh_rows_that_do_not_refute_let_it_pass_and_are_logged(certified):
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", data="fresh.parquet", label="label")
+    assert done.decision.passed
+    fresh = done.decision.fresh
+    assert tags()["scrib.gate_data_digest"] == fresh.data.digest
+    assert fresh.n_shared == 0
+    metrics = mlflow.get_run(done.run_id).data.metrics
+    assert metrics["abstention_rate"] == fresh.report.abstention_rate
+    assert metrics["p_value/hard"] == fresh.certificate.claims[1].p_value
+
+
+def test_a_version_without_certificate_is_refused_and_the_alias_stays(certified):
+    scrib_mlflow.gate(f"models:/{NAME}/1")
+    done = scrib_mlflow.gate(f"models:/{NAME}/2")
+    assert not done.decision.passed
+    assert not done.moved
+    assert failed(done) == ["certified"]
+    assert champion() == "1"
+    assert tags("2")["scrib.gate"] == "failed"
+    assert "mode=paper" in tags("2")["scrib.gate_reasons"]
+    assert tags("1")["scrib.gate"] == "passed"
+
+
+def test_targets_stricter_than_the_certified_are_refused_class_by_class(certified):
+    done = scrib_mlflow.gate(
+        f"models:/{NAME}/1", risk_targets={"hard": 0.05, "easy": 0.1, "default": 0.2}
+    )
+    assert failed(done) == ["targets"]
+    detail = next(check.detail for check in done.decision.checks if check.name == "targets")
+    assert detail == "hard: 10.0 % is certified, 5.0 % is asked for"
+    assert champion() == ""
+
+
+def test_bounds_below_a_stricter_target_do_not_count(certified):
+    record = scrib_mlflow.calibrate(
+        "models:/base/1", "rows.parquet", "label", risk_targets=0.1, seed=1
+    ).classifier
+    bound = max(claim.risk_upper for claim in record.certificate.claims)
+    assert bound < 0.1
+    done = scrib_mlflow.gate(f"models:/{NAME}/3", risk_targets=(bound + 0.1) / 2)
+    assert failed(done) == ["targets"]
+
+
+def test_a_higher_confidence_than_the_certificate_s_is_refused(certified):
+    assert failed(scrib_mlflow.gate(f"models:/{NAME}/1", confidence=0.99)) == ["confidence"]
+    assert not failed(scrib_mlflow.gate(f"models:/{NAME}/1", confidence=0.9))
+
+
+def test_the_overall_risk_follows_from_class_risks(certified):
+    assert not failed(scrib_mlflow.gate(f"models:/{NAME}/1", overall_target=0.1))
+    assert failed(scrib_mlflow.gate(f"models:/{NAME}/1", overall_target=0.09)) == ["overall target"]
+
+
+def test_rows_that_refute_a_class_are_told(certified):
+    table = draw_mixture(2000, seed=3)
+    table["label"] = table["label"].replace({"hard": "easy", "easy": "hard"})
+    table.to_parquet("bad.parquet")
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", data="bad.parquet", label="label")
+    assert failed(done) == ["not refuted"]
+    assert set(done.decision.fresh.refuted) == {"easy", "hard"}
+    assert champion() == ""
+
+
+def test_fresh_evidence_certifies_by_itself_also_what_has_no_certificate(certified):
+    parameters = {"data": "fresh.parquet", "label": "label", "evidence": "fresh"}
+    done = scrib_mlflow.gate(f"models:/{NAME}/2", risk_targets=0.2, **parameters)
+    assert done.decision.passed
+    assert {claim.target for claim in done.decision.fresh.certificate.claims} == {0.2}
+    assert done.decision.fresh.use.number == 1
+    draw_mixture(60, seed=4).to_parquet("few.parquet")
+    few = scrib_mlflow.gate(
+        f"models:/{NAME}/1", evidence="fresh", data="few.parquet", label="label"
+    )
+    assert failed(few) == ["fresh certificate"]
+    assert champion() == "2"
+
+
+def test_rows_of_the_calibration_are_refused_unless_allowed(certified):
+    for name in ("rows.parquet", "again.csv"):
+        draw_mixture(3000, seed=1).to_csv("again.csv", index=False)
+        done = scrib_mlflow.gate(f"models:/{NAME}/1", data=name, label="label")
+        assert failed(done) == ["unseen rows"]
+        assert done.decision.fresh.n_shared == 3000
+    done = scrib_mlflow.gate(
+        f"models:/{NAME}/1", data="rows.parquet", label="label", allow_overlap=True
+    )
+    assert done.decision.passed
+    assert tags()["scrib.gate_allow_overlap"] == "true"
+
+
+def test_a_few_rows_of_the_calibration_among_many_are_refused_as_well(certified):
+    import pandas as pd  # noqa: PLC0415
+
+    mixed = pd.concat([draw_mixture(1900, seed=5), draw_mixture(3000, seed=1).head(100)])
+    mixed.to_parquet("mixed.parquet")
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", data="mixed.parquet", label="label")
+    assert failed(done) == ["unseen rows"]
+    assert done.decision.fresh.n_shared == 100
+
+
+def test_caps_on_abstention_are_judged_on_fresh_rows(certified):
+    fresh = {"data": "fresh.parquet", "label": "label"}
+    rate = scrib_mlflow.evaluate(
+        f"models:/{NAME}/1", "fresh.parquet", "label"
+    ).report.abstention_rate
+    assert 0.01 < rate < 0.99
+    assert not failed(scrib_mlflow.gate(f"models:/{NAME}/1", max_abstention=rate + 0.001, **fresh))
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", max_abstention=rate - 0.001, **fresh)
+    assert failed(done) == ["abstention"]
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", max_class_abstention={"hard": 0.001}, **fresh)
+    assert failed(done) == ["class abstention"]
+
+
+def test_a_version_that_abstains_more_than_the_champion_is_refused(certified):
+    fresh = {"data": "fresh.parquet", "label": "label"}
+    scrib_mlflow.gate(f"models:/{NAME}/1", max_abstention_increase=0.0, **fresh)
+    assert champion() == "1"
+    strict = scrib_mlflow.calibrate(
+        "models:/base/1", "rows.parquet", "label", risk_targets=0.04, alias="strict"
+    )
+    done = scrib_mlflow.gate(
+        strict.model_uri, evidence="fresh", risk_targets=0.1, max_abstention_increase=0.02, **fresh
+    )
+    assert failed(done) == ["champion"]
+    assert done.decision.champion == "1"
+    assert champion() == "1"
+    done = scrib_mlflow.gate(
+        strict.model_uri, evidence="fresh", risk_targets=0.1, max_abstention_increase=0.9, **fresh
+    )
+    assert done.decision.passed
+    assert tags(strict.version)["scrib.previous_champion"] == "1"
+
+
+def stored_file(version="1"):
+    """Return the path of a version's scrib.json in the artifact store."""
+    uri = f"models:/{NAME}/{version}"
+    source = mlflow.models.Model.load(uri).flavors["python_function"]["artifacts"]["scrib"]["path"]
+    model_id = mlflow.models.get_model_info(uri).model_id
+    place = mlflow.MlflowClient().get_logged_model(model_id).artifact_location
+    return Path(place.removeprefix("file://")) / source
+
+
+@pytest.mark.parametrize("what", ["thresholds", "targets", "certified", "counts"])
+def test_a_changed_scrib_json_is_noticed(certified, what):
+    version = "2" if what == "certified" else "1"
+    path = stored_file(version)
+    record = json.loads(path.read_text())
+    if what == "thresholds":
+        record["rule"]["thresholds"][0] -= 0.1
+    elif what == "targets":
+        record["risk_targets"]["hard"] = 0.01
+    elif what == "certified":
+        record["certified"] = True
+    else:
+        record["certificate"]["claims"][0]["n_wrong"] = 0
+    path.write_text(json.dumps(record))
+    done = scrib_mlflow.gate(f"models:/{NAME}/{version}")
+    assert "intact" in failed(done)
+    assert champion() == ""
+
+
+def test_a_changed_scrib_json_with_a_changed_tag_is_noticed_by_its_own_numbers(certified):
+    from scrib_mlflow.results import seal  # noqa: PLC0415
+
+    path = stored_file("2")
+    record = json.loads(path.read_text())
+    record["certified"] = True
+    path.write_text(json.dumps(record))
+    client = mlflow.MlflowClient()
+    digest = seal(path.read_text())
+    client.set_model_version_tag(NAME, "2", "scrib.certificate_digest", digest)
+    client.set_tag(tags("2")["scrib.run_id"], "scrib.certificate_digest", digest)
+    done = scrib_mlflow.gate(f"models:/{NAME}/2")
+    assert "intact" in failed(done)
+
+
+KILLED = """
+import os, signal, sys
+import mlflow
+import scrib_mlflow
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+mlflow.MlflowClient.{method} = die
+scrib_mlflow.gate("models:/base-scrib/1")
+"""
+
+
+@pytest.mark.parametrize("method", ["set_registered_model_alias", "set_model_version_tag"])
+def test_a_gate_killed_before_the_alias_moves_leaves_it_and_can_be_run_again(
+    certified, method, monkeypatch
+):
+    monkeypatch.setattr(turns, "DEAD_AFTER", 1.0)
+    mlflow.MlflowClient().set_registered_model_alias(NAME, "champion", "2")
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED.format(method=method)], check=False, capture_output=True
+    )
+    assert died.returncode == -9
+    assert champion() == "2"
+    assert scrib_mlflow.gate(f"models:/{NAME}/1").decision.passed
+    assert champion() == "1"
+    assert tags()["scrib.previous_champion"] == "2"
+    assert (
+        mlflow.MlflowClient().get_registered_model(NAME).tags == {}
+    )  # the dead one's turn is gone
+
+
+def test_a_gate_that_loses_a_race_says_so_and_decides_again(certified, monkeypatch):
+    said = []
+    set_alias = mlflow.MlflowClient.set_registered_model_alias
+
+    def raced(client, name, alias, version):
+        set_alias(client, name, alias, version)
+        if len(said) == 0 and str(version) == "1":
+            set_alias(client, name, alias, "2")  # another gate, right after
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", raced)
+    from scrib_mlflow.settings import Gate  # noqa: PLC0415
+    from scrib_mlflow.workflows import gate  # noqa: PLC0415
+
+    done = gate.run(Gate(model_uri=f"models:/{NAME}/1"), say=said.append)
+    assert said == [
+        "this gate lost a race: the alias 'champion' went to version 2 right after it moved; "
+        "deciding again"
+    ]
+    assert done.decision.champion == "2"
+    assert champion() == "1"
+    assert tags()["scrib.previous_champion"] == "2"
+
+
+def test_an_alias_that_moves_while_a_gate_decides_makes_it_decide_again(certified, monkeypatch):
+    from scrib_mlflow.settings import Gate  # noqa: PLC0415
+    from scrib_mlflow.workflows import gate  # noqa: PLC0415
+
+    said = []
+    decide = gate.decide
+
+    def slow(*arguments):
+        if not said:
+            mlflow.MlflowClient().set_registered_model_alias(NAME, "champion", "2")
+        return decide(*arguments)
+
+    monkeypatch.setattr(gate, "decide", slow)
+    done = gate.run(Gate(model_uri=f"models:/{NAME}/1"), say=said.append)
+    assert "went to version 2 while this gate was deciding" in said[0]
+    assert done.decision.champion == "2"
+    assert tags()["scrib.previous_champion"] == "2"
+
+
+def test_an_alias_that_keeps_moving_is_an_error(certified, monkeypatch):
+    set_alias = mlflow.MlflowClient.set_registered_model_alias
+
+    def raced(client, name, alias, _):
+        set_alias(client, name, alias, "2")
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", raced)
+    with pytest.raises(ScribError, match="keeps moving"):
+        scrib_mlflow.gate(f"models:/{NAME}/1")
+    assert champion() == "2"
+
+
+GATE = """
+import sys
+import scrib_mlflow
+done = scrib_mlflow.gate(sys.argv[1])
+print(done.decision.champion)
+"""
+
+
+def test_gates_at_the_same_time_come_one_after_the_other(certified):
+    for seed in (1, 2):
+        scrib_mlflow.calibrate(
+            "models:/base/1", "rows.parquet", "label", risk_targets=0.15, seed=seed, alias="c"
+        )
+    candidates = ["1", "3", "4"]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", GATE, f"models:/{NAME}/{version}"], stdout=subprocess.PIPE
+        )
+        for version in candidates
+    ]
+    before = {
+        version: process.communicate()[0].decode().strip()
+        for version, process in zip(candidates, running, strict=True)
+    }
+    assert [process.returncode for process in running] == [0, 0, 0]
+    last = champion()
+    chain = [last]
+    while before[chain[-1]]:
+        chain.append(before[chain[-1]])
+    assert sorted(chain) == candidates  # each decided against the one before it
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"model_uri": f"models:/{NAME}/99"}, "not in the registry"),
+        ({"model_uri": "models:/base/1"}, "no set classifier"),
+        ({"alias": "latest"}, "alias is 'latest'"),
+        ({"evidence": "fresh"}, "evidence=fresh needs fresh rows"),
+        ({"data": "fresh.parquet"}, "label is missing"),
+        ({"max_abstention_increase": 0.1}, "max_abstention_increase needs fresh rows"),
+        ({"risk_targets": {"nobody": 0.1}}, "unknown class 'nobody'"),
+        ({"risk_targets": 1.5}, "risk_targets is 1.5"),
+        ({"waive": ["nobody"]}, "unknown class 'nobody'"),
+        ({"waive": list(CLASSES)}, "asks about no risk"),
+        ({"max_class_abstention": {"nobody": 0.1}}, "unknown class 'nobody'"),
+        ({"data": "nowhere.parquet", "label": "label"}, "does not exist"),
+        ({"data": "fresh.parquet", "label": "truth"}, "no column 'truth'"),
+        ({"data": "fresh.parquet", "label": "label", "group": "patient"}, "no column 'patient'"),
+        ({"evidence": "hope"}, "evidence is 'hope'"),
+        ({"champion": "x"}, "no parameter 'champion'"),
+    ],
+)
+def test_a_bad_policy_or_bad_data_is_told_in_a_sentence(certified, parameters, words):
+    given = {"model_uri": f"models:/{NAME}/1", **parameters}
+    with pytest.raises(ScribError, match=words):
+        scrib_mlflow.gate(**given)
+    assert champion() == ""
+    assert "scrib.gate" not in tags()
