@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from scrib_mlflow.adapters.scoring import input_example, load_model
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, InvalidSettingsError
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.rows import read_rows, score_tables
+from scrib_mlflow.workflows import rows
 from tests.flavours import NEW, TABLE, TRAINED, binary, calibrated, check_served, register
 from tests.models import CLASSES, FEATURES
 
@@ -123,9 +123,10 @@ def score(uri, *tables, **parameters):
     read = []
     for i, table in enumerate(tables):
         table.to_parquet(f"{i}.parquet")
-        read.append(read_rows(f"table {i}", f"{i}.parquet", "label"))
+        read.append(rows.read_rows(f"table {i}", f"{i}.parquet", "label"))
     settings = Calibrate(model_uri=uri, data="", label="label", **parameters)
-    return score_tables(load_model(uri), input_example(uri), read, settings)
+    ready = rows.prepare(load_model(uri), input_example(uri), read, settings)
+    return [rows.score(each, settings) for each in ready]
 
 
 def test_a_second_table_is_scored_with_its_columns_in_the_order_of_the_first(store):
