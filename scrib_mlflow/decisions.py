@@ -24,6 +24,7 @@ def decide(
     checks = [Check(name="intact", passed=not broken, detail=broken or "as it was registered")]
     if policy.evidence == "certificate":
         checks += [_certified(record), _confidence(record, policy), *_targets(record, policy)]
+        checks += _repeats(record)
         if policy.ledger == "spend":
             checks.append(_spent(record))
     if fresh is not None:
@@ -159,6 +160,16 @@ def _overall(record: SetClassifier) -> float:
     if set(record.risk_targets) == set(record.classes):
         return min(own, max(record.risk_targets.values()))
     return own
+
+
+def _repeats(record: SetClassifier) -> Iterable[Check]:
+    """Say, without judging it, that certify rows equal fit rows."""
+    if record.n_shared and record.certify_report is not None:
+        detail = (
+            f"{record.n_shared:,} of {record.certify_report.n:,} certify rows equal a fit row; "
+            "where these are copies of a case, nothing is proved"
+        )
+        yield Check(name="repeats", passed=True, detail=detail)
 
 
 def _spent(record: SetClassifier) -> Check:

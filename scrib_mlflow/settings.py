@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
+Confidence = Annotated[float, Field(gt=0.5, lt=1)]
 Rates = Rate | dict[str, Rate]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Names = tuple[str, ...]
@@ -40,7 +41,7 @@ class Calibrate(Settings):
     overall_target: Rate | None = Field(
         None, description="how often an answer may be wrong, all classes taken together"
     )
-    confidence: Rate = Field(0.95, description="of the upper bounds")
+    confidence: Confidence = Field(0.95, description="of the upper bounds")
     mode: Literal["certified", "paper"] = Field(
         "certified",
         description="certified: some rows draw a path of set classifiers, the others test it; "
@@ -108,7 +109,7 @@ class Evaluate(Settings):
     model_uri: str = Field(description=f"a registered set classifier: {MODEL}")
     data: str = Field(description=f"labelled rows, {TABLE}")
     label: str = Field(description="column of the true class: names, or indices from 0")
-    confidence: Rate = Field(0.95, description="of the upper bounds")
+    confidence: Confidence = Field(0.95, description="of the upper bounds")
     group: str | None = Field(
         None, description="column of what rows belong together; default: calibrate's, if there"
     )
@@ -137,7 +138,7 @@ class Gate(Settings):
     overall_target: Rate | None = Field(
         None, description="how often an answer may be wrong at most, by this policy"
     )
-    confidence: Rate | None = Field(
+    confidence: Confidence | None = Field(
         None, description="that is asked of the evidence; default: the version's"
     )
     waive: Names = Field((), description=f"classes whose risk is not asked about: {LIST}")
@@ -168,7 +169,7 @@ class Plan(Settings):
     risk_targets: Rates = Field(
         0.1, description=f"how often a class may be wrong when it is answered: {MAPPING}"
     )
-    confidence: Rate = Field(0.95, description="of the certificate")
+    confidence: Confidence = Field(0.95, description="of the certificate")
     certify_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
         0.7, description="share of the rows that certify; 1 where other rows draw the path"
     )

@@ -7,8 +7,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 table = load_digits(as_frame=True).frame.rename(columns={"target": "digit"})
-train, rest = train_test_split(table, train_size=0.4, stratify=table["digit"], random_state=0)
-validation, test = train_test_split(rest, train_size=0.5, stratify=rest["digit"], random_state=0)
+train, rest = train_test_split(table, train_size=0.2, stratify=table["digit"], random_state=0)
+validation, test = train_test_split(rest, train_size=0.7, stratify=rest["digit"], random_state=0)
 
 pixels = train.drop(columns="digit")
 model = LogisticRegression(C=0.01, max_iter=2000).fit(pixels, train["digit"])

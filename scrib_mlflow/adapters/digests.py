@@ -96,20 +96,29 @@ def compare_rows(known: NDArray[np.uint64], fresh: NDArray[np.uint64], modulus: 
 
     Rows can be equal by chance, such as votes of a committee. How often, the known rows tell: a
     further row is new about as often as a known row has no equal (Good and Turing). More shared
-    rows than the highest plausible chance explains are rows that were used before.
+    rows than the highest plausible chance explains are rows that were used before; it is asked both
+    ways, because few known rows say little of chance.
     """
     known, fresh = _multiples(known, modulus), _multiples(fresh, modulus)
-    counts = np.unique(known, return_counts=True)[1]
-    repeated = len(known) - int(np.count_nonzero(counts == 1))
-    shared = count_shared(known, fresh)
-    chance = float(risk_upper(repeated, len(known), 1 - UNLIKELY))
-    tail = special.bdtrc(shared - 1, len(fresh), chance) if shared else 1.0
     return Overlap(
-        n_shared=shared,
+        n_shared=count_shared(known, fresh),
         n_rows=len(fresh),
-        expected=repeated / max(len(known), 1),
-        excessive=bool(tail <= UNLIKELY),
+        expected=_repeated(known) / max(len(known), 1),
+        excessive=_too_many(known, fresh) or _too_many(fresh, known),
     )
+
+
+def _too_many(known: NDArray[np.uint64], rows: NDArray[np.uint64]) -> bool:
+    """Return whether more rows stand among known ones than the repeats of these explain."""
+    shared = count_shared(known, rows)
+    chance = float(risk_upper(_repeated(known), len(known), 1 - UNLIKELY))
+    return shared > 0 and bool(special.bdtrc(shared - 1, len(rows), chance) <= UNLIKELY)
+
+
+def _repeated(hashes: NDArray[np.uint64]) -> int:
+    """Return how many rows have an equal one."""
+    counts = np.unique(hashes, return_counts=True)[1]
+    return len(hashes) - int(np.count_nonzero(counts == 1))
 
 
 def count_shared(seen: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> int:

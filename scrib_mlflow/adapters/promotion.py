@@ -9,6 +9,8 @@ said about it.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import mlflow
 from mlflow.exceptions import MlflowException
 
@@ -22,6 +24,7 @@ GATE, RUN_ID, AT = "scrib.gate", "scrib.gate_run_id", "scrib.gate_at"
 REASONS, DIGEST = "scrib.gate_reasons", "scrib.gate_data_digest"
 CONFIDENCE, OVERLAP = "scrib.gate_confidence", "scrib.gate_allow_overlap"
 PREVIOUS = "scrib.previous_champion"
+ERROR = "error"  # in place of passed or failed, where the alias could not be moved
 MOST_CHARACTERS = 4000  # of a tag
 
 
@@ -49,8 +52,7 @@ def _promote(client: mlflow.MlflowClient, found: Base, decision: Decision, run_i
     _tag(client, found, _tags(decision, run_id))
     if now == found.version:
         return ""
-    _move(client, found, alias)
-    now = holder(client, name, alias)
+    now = _move(client, found, alias)
     if now != found.version:
         return f"this gate lost a race: the alias {alias!r} went {_told(now)} right after it moved"
     return ""
@@ -66,7 +68,6 @@ def _tags(decision: Decision, run_id: str) -> dict[str, str]:
     failed = [f"{check.name}: {check.detail}" for check in decision.checks if not check.passed]
     fresh = decision.fresh
     tags = {
-        GATE: word(decision),
         RUN_ID: run_id,
         AT: decision.decided_at,
         CONFIDENCE: f"{decision.policy.confidence:g}",
@@ -76,7 +77,7 @@ def _tags(decision: Decision, run_id: str) -> dict[str, str]:
     }
     if decision.passed and not decision.model_uri.endswith(f"/{decision.champion}"):
         tags[PREVIOUS] = decision.champion
-    return tags
+    return tags | {GATE: word(decision)}  # last: where writing stops before, it is not said
 
 
 def _tag(client: mlflow.MlflowClient, found: Base, tags: dict[str, str]) -> None:
@@ -88,14 +89,31 @@ def _tag(client: mlflow.MlflowClient, found: Base, tags: dict[str, str]) -> None
         raise StoreError(msg) from error
 
 
-def _move(client: mlflow.MlflowClient, found: Base, alias: str) -> None:
-    """Set the alias; an answer that is lost may have moved it all the same."""
+def _move(client: mlflow.MlflowClient, found: Base, alias: str) -> str:
+    """Set the alias and return who has it; a lost answer may have moved it all the same."""
+    failed: Exception | None = None
     try:
         client.set_registered_model_alias(found.name, alias, found.version)
     except (MlflowException, OSError) as error:
-        if holder(client, found.name, alias) != found.version:
-            msg = f"the alias {alias!r} could not be moved: {reason(error)}"
-            raise StoreError(msg) from error
+        failed = error
+    try:
+        now = holder(client, found.name, alias)
+    except (MlflowException, OSError) as error:
+        msg = (
+            f"the alias {alias!r} was to move to version {found.version}, but the registry does "
+            f"not say whether it did: {reason(error)}; look, and run the gate again"
+        )
+        raise StoreError(msg) from error
+    if failed is not None and now != found.version:
+        msg = f"the alias {alias!r} could not be moved: {reason(failed)}"
+        raise StoreError(msg) from failed
+    return now
+
+
+def mark_failed(client: mlflow.MlflowClient, found: Base) -> None:
+    """Write down, if the registry lets it, that a version that passed did not get the alias."""
+    with suppress(MlflowException, OSError):
+        client.set_model_version_tag(found.name, found.version, GATE, ERROR)
 
 
 def _told(version: str) -> str:

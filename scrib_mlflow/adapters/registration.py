@@ -26,7 +26,7 @@ from scrib_mlflow.results import SCHEMA_VERSION, Base, SetClassifier, seal, to_j
 
 NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
 MODEL_NAME = "set_classifier"
-ALIAS = re.compile(r"[A-Za-z0-9_-]+")
+ALIAS = re.compile(r"[A-Za-z0-9_-]{1,150}")
 OUTPUTS = Schema(
     [
         ColSpec(DataType.string, "prediction"),
@@ -44,8 +44,8 @@ def check_alias(alias: str) -> None:
     """Raise for an alias that the registry would refuse at the end."""
     if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
         msg = (
-            f"alias is {alias!r}, but must be of letters, digits, - and _, and neither 'latest' "
-            "nor 'v' with a number"
+            f"alias is {alias!r}, but must be of up to 150 letters, digits, - and _, and neither "
+            "'latest' nor 'v' with a number"
         )
         raise InvalidSettingsError(msg)
 

@@ -19,7 +19,7 @@ from mlflow.data.pandas_dataset import from_pandas
 from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import digests
+from scrib_mlflow.adapters import digests, ledger
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import DataRecord
@@ -37,15 +37,25 @@ def open_run(name: str) -> Iterator[str]:
     """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
     active = mlflow.active_run()
     if active is not None:
-        tags = mlflow.get_run(active.info.run_id).data.tags
-        if MODEL_URI not in tags:
-            yield active.info.run_id
-            return
-        with mlflow.start_run(run_name=name, nested=True) as run:  # the open one is taken
-            yield run.info.run_id
+        with _own_run(active.info.run_id, name) as run_id:
+            yield run_id
         return
     resumed = "MLFLOW_RUN_ID" in os.environ
-    with mlflow.start_run(run_name=None if resumed else name) as run:
+    with (
+        mlflow.start_run(run_name=None if resumed else name) as run,
+        _own_run(run.info.run_id, name) as run_id,
+    ):
+        yield run_id
+
+
+@contextmanager
+def _own_run(run_id: str, name: str) -> Iterator[str]:
+    """Yield the id of a run, or of a new one inside it where a command has used it before."""
+    tags = mlflow.get_run(run_id).data.tags
+    if MODEL_URI not in tags and ledger.DIGEST not in tags:
+        yield run_id
+        return
+    with mlflow.start_run(run_name=name, nested=True) as run:
         yield run.info.run_id
 
 

@@ -2,8 +2,8 @@
 
 MLflow has neither locks nor a compare-and-set, so this is Lamport's bakery over tags of the
 registered model. Each gate writes tags of its own only: it draws a number above all it sees, and
-waits for those with lower ones, and for those that are still drawing. One that has died stands
-still; after a while its tag is taken away.
+waits for those with lower ones, and for those that are still drawing. When the first in line has
+died, its tag is taken away after a while.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from contextlib import contextmanager, suppress
 
 import mlflow
 from mlflow.exceptions import MlflowException
+
+from scrib_mlflow.adapters.stores import reason
+from scrib_mlflow.errors import StoreError
 
 PREFIX = "scrib.gate_turn"
 DRAWING = 0  # a number that is not drawn yet
@@ -27,38 +30,57 @@ def turn(client: mlflow.MlflowClient, name: str, alias: str, run_id: str) -> Ite
     prefix = f"{PREFIX}.{alias}."
     own = f"{prefix}{run_id}"
     try:
-        client.set_registered_model_tag(name, own, str(DRAWING))
-        number = 1 + max(_numbers(client, name, prefix).values())
-        client.set_registered_model_tag(name, own, str(number))
-        _wait(client, name, prefix, own, number)
+        _take(client, name, prefix, own)
         yield
     finally:
         with suppress(MlflowException, OSError):  # others take it away after a while
             client.delete_registered_model_tag(name, own)
 
 
+def _take(client: mlflow.MlflowClient, name: str, prefix: str, own: str) -> None:
+    try:
+        client.set_registered_model_tag(name, own, str(DRAWING))
+        number = 1 + max(_numbers(client, name, prefix).values(), default=DRAWING)
+        client.set_registered_model_tag(name, own, str(number))
+        _wait(client, name, prefix, own, number)
+    except (MlflowException, OSError) as error:
+        msg = f"{name} could not be tagged, so its alias stays: {reason(error)}"
+        raise StoreError(msg) from error
+
+
 def _wait(client: mlflow.MlflowClient, name: str, prefix: str, own: str, number: int) -> None:
-    """Return when nobody is before this gate."""
-    seen: dict[str, tuple[int, float]] = {}
+    """Return when nobody is before this gate.
+
+    Those that wait stand still although they live, so only the first in line can be called dead,
+    and only when nothing before this gate has changed for a while.
+    """
+    seen: dict[str, int] = {}
+    since = time.monotonic()
     while True:
-        now = time.monotonic()
+        numbers = _numbers(client, name, prefix)
+        if own not in numbers:  # somebody took it for dead
+            client.set_registered_model_tag(name, own, str(number))
         before = {
             key: other
-            for key, other in _numbers(client, name, prefix).items()
+            for key, other in numbers.items()
             if key != own and (other == DRAWING or (other, key) < (number, own))
         }
         if not before:
             return
-        for key, other in before.items():
-            if key not in seen or seen[key][0] != other:
-                seen[key] = other, now
-            elif now - seen[key][1] > DEAD_AFTER:
-                with suppress(MlflowException):  # another gate was faster
-                    client.delete_registered_model_tag(name, key)
+        now = time.monotonic()
+        if before != seen:
+            seen, since = before, now
+        elif now - since > DEAD_AFTER:
+            with suppress(MlflowException):  # another gate was faster
+                client.delete_registered_model_tag(name, min(before, key=lambda k: (before[k], k)))
         time.sleep(PAUSE)
 
 
 def _numbers(client: mlflow.MlflowClient, name: str, prefix: str) -> dict[str, int]:
     """Return the numbers of all gates that want the alias, by tag."""
     tags = client.get_registered_model(name).tags
-    return {key: int(value) for key, value in tags.items() if key.startswith(prefix)}
+    return {
+        key: int(value)
+        for key, value in tags.items()
+        if key.startswith(prefix) and value.isdecimal()
+    }

@@ -88,9 +88,9 @@ def needs(certificate: Certificate) -> list[str]:
 
 
 def _rows_needed(claim: Claim, level: float) -> str:
-    if claim.status == "too few groups":
-        return f"{LEAST_GROUPS} or more are needed"
     least = least_rows(claim.target, level)
+    if claim.n_groups is not None and claim.n_groups < max(least, LEAST_GROUPS):
+        return f"at least {max(least, LEAST_GROUPS):,} groups are needed for this target"
     if claim.n_certain == 0:
         return f"at least {least:,} certain rows are needed, or waive it by name"
     needed = rows_for(claim.target, claim.risk, level, CHANCE)
@@ -258,10 +258,11 @@ def plan_sentence(plan: Plan) -> str:
         ]
         more = f" and {len(hopeless) - MOST_REASONS} more" if len(hopeless) > MOST_REASONS else ""
         return f"the plan: nothing can be certified, because of {'; '.join(told)}{more}"
-    if plan.n_groups is not None and plan.n_groups < LEAST_GROUPS:
+    groups = max([LEAST_GROUPS, *(each.least_rows for each in plan.by_class)])
+    if plan.n_groups is not None and plan.n_groups < groups:
         return (
             f"the plan: nothing can be certified with {plan.n_groups} groups among the certify "
-            f"rows; {LEAST_GROUPS} are needed"
+            f"rows; about {groups} are needed"
         )
     share = plan.by_class[0].assumed_risk / plan.by_class[0].target if plan.by_class else 0.0
     return (

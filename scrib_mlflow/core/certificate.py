@@ -23,6 +23,7 @@ from scrib_mlflow.core.tally import (
     binomial_tail,
     claim_targets,
     claimed,
+    counts_without_errors,
     highest,
     independent_counts,
     p_values,
@@ -242,19 +243,27 @@ def _numbers(
         bounds = ("risk_upper", "risk_upper_simultaneous", "risk_upper_kl")
         return {"risk": tally.bets.risk} | dict.fromkeys(bounds, unknown)
     each = _level_of_each(tally, constraints, level)
-    n_alone, wrong_alone = independent_counts(tally, level)
-    n_joint, wrong_joint = independent_counts(tally, each)
     numbers = {
         "risk": np.divide(wrong, certain, out=unknown, where=certain > 0),
-        "risk_upper": risk_upper(wrong_alone, n_alone, 1 - level),
-        "risk_upper_simultaneous": risk_upper(wrong_joint, n_joint, 1 - each),
+        "risk_upper": _upper(tally, level),
+        "risk_upper_simultaneous": _upper(tally, each),
         "risk_upper_kl": risk_upper_kl(wrong, certain, 1 - level),
     }
     if tally.groups is not None:
-        numbers["n_effective"] = n_alone
+        numbers["n_effective"] = independent_counts(tally, level)[0]
         numbers["p_value_iid"] = binomial_tail(certain, wrong, claim_targets(constraints))
         numbers["risk_upper_iid"] = risk_upper(wrong, certain, 1 - level)
     return numbers
+
+
+def _upper(tally: Tally, level: float) -> NDArray[np.float64]:
+    """Return upper bounds; groups are not worth more with errors than they would be without."""
+    n, wrong = independent_counts(tally, level)
+    bound = risk_upper(wrong, n, 1 - level)
+    if tally.groups is None:
+        return bound
+    n, wrong = counts_without_errors(tally, level)
+    return np.maximum(bound, risk_upper(wrong, n, 1 - level))
 
 
 def _level_of_each(tally: Tally, constraints: Sequence[Constraint], level: float) -> float:

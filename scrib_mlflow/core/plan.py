@@ -66,7 +66,8 @@ def make_plan(
         _plan_class(name, class_rows.get(name, 0), target, level, certain, risk_share, each)
         for name, target in targets.items()
     )
-    enough = n_groups is None or n_groups >= LEAST_GROUPS
+    needed = [max(LEAST_GROUPS, plan.least_rows) for plan in by_class]
+    enough = n_groups is None or n_groups >= max(needed, default=LEAST_GROUPS)
     return Plan(
         confidence=1.0 - level,
         level=level,

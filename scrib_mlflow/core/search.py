@@ -129,7 +129,8 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             found = _each(pool.map, _follow, found, task, sample, ranks, stage)
         found = _distinct(found)
-        finalists = [f for f in found if f.loss <= CONTENDING * found[0].loss]
+        most = max(CONTENDING * found[0].loss, found[0].loss)  # rounding can leave it below 0
+        finalists = [f for f in found if f.loss <= most]
         kicked = list(itertools.islice(itertools.cycle(finalists), task.effort.finalists))
         best = _each(pool.map, _finish, enumerate(kicked), task, ranks)
     losses = [f.loss for f in [*best, *found[len(finalists) :]]]

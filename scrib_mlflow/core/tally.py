@@ -83,7 +83,11 @@ def p_values(
     """
     if tally.bets is not None:
         return bet_p_values(tally.bets.winnings)
-    return binomial_tail(*independent_counts(tally, level), claim_targets(constraints))
+    targets = claim_targets(constraints)
+    p = binomial_tail(*independent_counts(tally, level), targets)
+    if tally.groups is not None:
+        p = np.maximum(p, binomial_tail(*counts_without_errors(tally, level), targets))
+    return p
 
 
 def passes(tally: Tally, p: NDArray[np.float64], level: float) -> bool:
@@ -104,6 +108,10 @@ def refuted(tally: Tally, constraints: Sequence[Constraint], level: float) -> Re
     """
     each = level / max(len(tally.n), 1)
     certain, wrong = independent_counts(tally, each)
+    if tally.groups is not None:  # one group says nothing of groups; better refute too much then
+        known = tally.groups.counts >= 2
+        certain = np.where(known, certain, tally.n_certain)
+        wrong = np.where(known, wrong, tally.n_wrong)
     some = wrong > 0
     right = np.where(some, certain - wrong, 0.0)
     tail = special.betainc(np.where(some, wrong, 1.0), right + 1, claim_targets(constraints))
@@ -118,6 +126,20 @@ def independent_counts(
     if tally.groups is not None:
         return effective_counts(tally.n_certain, tally.n_wrong, tally.groups, level)
     return tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
+
+
+def counts_without_errors(
+    tally: Tally, level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what the groups of each claim would be worth if no row were wrong.
+
+    A few scattered errors make the rows of a group look independent, which they may not be: more
+    errors must never prove more than none would.
+    """
+    assert tally.groups is not None  # noqa: S101  # for mypy; only groups have such counts
+    none = np.zeros_like(tally.groups.product)
+    sums = tally.groups._replace(wrong_squared=none, product=none)
+    return effective_counts(tally.n_certain, np.zeros_like(tally.n_wrong), sums, level)
 
 
 def binomial_tail(

@@ -242,13 +242,13 @@ def _cases(parts: Parts) -> dict[str, NDArray[np.uint64]]:
 
     Scores do not tell rows apart when they come again as inputs.
     """
-    if parts.fit.features is None and parts.fit.keys is None:
-        return {}
-    found = {"fit": parts.fit.cases()}
-    if parts.certify is not None:
-        found["certify"] = parts.certify.cases()
-    if parts.path is not None:
-        found["path"] = parts.path.cases(labelled=False)
+    used = {"fit": parts.fit, "certify": parts.certify, "path": parts.path}
+    found = {}
+    for part, rows in used.items():
+        if rows is not None and rows.features is not None:
+            found[part] = rows.cases(labelled=part != "path")
+        if rows is not None and rows.keys is not None:
+            found[f"{part} keys"] = rows.keys
     return found
 
 

@@ -75,10 +75,8 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
         say(f"loading {found.uri}")
         model = scoring.load_model(found.uri)
         features = model_features(model, table)
-        overlap = None
-        if record.key is None or table.keys is not None:
-            calibrated_by = stores.model_info(found.uri).run_id or ""
-            overlap = compare_with_calibration(calibrated_by, table, labels, features)
+        calibrated_by = stores.model_info(found.uri).run_id or ""
+        overlap = compare_with_calibration(calibrated_by, table, labels, features)
         sets, n_invalid = answer(model, features, record.classes, settings.batch_rows)
         done = Evaluation(
             model_uri=found.uri,

@@ -11,13 +11,16 @@ from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
 from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 from mlflow.pyfunc import PyFuncModel
 
-from scrib_mlflow.adapters import figures, runs, tables
+from scrib_mlflow.adapters import digests, figures, runs, tables
 from scrib_mlflow.adapters.metrics import report_metrics
+from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.results import SetClassifier, to_json
+from scrib_mlflow.settings import Evaluate
+from scrib_mlflow.workflows.rows import group_codes
 from scrib_mlflow.workflows.served import answer, read_stored, report_sets
 
-KNOWN = {"confidence": 0.95, "batch_rows": 10_000}  # of evaluator_config, with defaults
+KNOWN = ("confidence", "batch_rows")  # of evaluator_config
 FOLDER = "scrib"
 
 
@@ -58,7 +61,8 @@ def _evaluate(
     if unknown:
         msg = f"evaluator_config has no {unknown[0]!r}; known are {', '.join(KNOWN)}"
         raise ScribError(msg)
-    chosen = KNOWN | config
+    none = {"model_uri": "-", "data": "-", "label": "-"}  # MLflow passes these in its own way
+    chosen = read_settings(Evaluate, none | config)
     if model is None or dataset.labels_data is None:
         msg = "the scrib evaluator needs a model and labels: give the model's URI and targets"
         raise ScribError(msg)
@@ -71,8 +75,11 @@ def _evaluate(
         raise ScribError(msg)
     values = pd.Series(np.asarray(dataset.labels_data))
     labels = tables.label_indices(values, record.classes, place="targets")
-    sets, n_invalid = answer(model, typed, record.classes, chosen["batch_rows"])
-    report = report_sets(sets, labels, record.classes, chosen["confidence"])
+    groups = None
+    if record.group is not None and record.group in features.columns:
+        groups = group_codes(digests.key_hashes(features[record.group]))
+    sets, n_invalid = answer(model, typed, record.classes, chosen.batch_rows)
+    report = report_sets(sets, labels, record.classes, chosen.confidence, groups)
     metrics = report_metrics(report) | {"n_invalid": float(n_invalid)}
     known = {name: value for name, value in metrics.items() if not np.isnan(value)}
     linked = model_id or model.metadata.model_id

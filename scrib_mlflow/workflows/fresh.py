@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -63,9 +64,8 @@ def measure_fresh(
     asked = _claims(policy.risk_targets, policy.overall_target, record)
     use, level = None, 1 - policy.confidence
     if policy.evidence == "fresh":
-        tested = f"{uri} {seal(stored.text)} {sorted(policy.risk_targets.items())} " + repr(
-            policy.overall_target
-        )
+        targets = [sorted(policy.risk_targets.items()), policy.overall_target]
+        tested = json.dumps([uri, seal(stored.text), targets, rows.table.beside])
         use = ledger.enter(run_id, rows.table.record.digest, tested, level, policy.ledger)
         level = use.level
     certificate = make_certificate(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import mlflow
+from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
 from scrib_mlflow.adapters import figures, promotion, registration, runs, stores, texts, verdicts
 from scrib_mlflow.adapters.metrics import certificate_metrics, report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.core.targets import by_name
+from scrib_mlflow.core.targets import Targets, by_name, known_classes, make_constraints
 from scrib_mlflow.decisions import decide, find_damage
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.results import Base, Decision, Fresh, Policy, SetClassifier, to_json
@@ -76,7 +78,7 @@ def run(settings: Gate, say: Callable[[str], None]) -> Gated:
     rows = read_fresh(settings, candidate.stored.record) if settings.data is not None else None
     with runs.open_run(f"gate {candidate.found.name}") as run_id:
         runs.log_settings(run_id, settings)
-        runs.set_tags({runs.MODEL_URI: candidate.found.uri}, "")
+        mlflow.set_tag(runs.MODEL_URI, candidate.found.uri)
         fresh = None
         if rows is not None:
             runs.log_table_input(rows.table.rows, rows.table.record, rows.table.label, "gate")
@@ -112,6 +114,7 @@ def _check_options(settings: Gate) -> None:
         msg = f"{missing} is missing; fresh rows need data and label"
         raise InvalidSettingsError(msg)
     for name, wants in (
+        ("group", settings.group is not None),
         ("evidence=fresh", settings.evidence == "fresh"),
         ("max_abstention_increase", settings.max_abstention_increase is not None),
     ):
@@ -140,10 +143,16 @@ def _find(settings: Gate) -> Candidate:
 def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     """Return what is asked for, class by class; what is not said is as the version was made for."""
     classes = record.classes
+    known_classes("waive", settings.waive, classes)
     if settings.risk_targets is None:
-        by_name("waive", dict.fromkeys(settings.waive, 0.5), classes)  # names what is unknown
         targets = {n: t for n, t in record.risk_targets.items() if n not in settings.waive}
     else:
+        asked = Targets(
+            risk_targets=settings.risk_targets,
+            overall_target=settings.overall_target,
+            waive=settings.waive,
+        )
+        make_constraints(asked, classes)  # refuses targets that leave a class out silently
         targets = enforced(settings.risk_targets, classes, settings.waive)
     overall = settings.overall_target
     if overall is None and settings.risk_targets is None:
@@ -152,6 +161,7 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
         msg = "the policy asks about no risk at all; give risk_targets or overall_target"
         raise InvalidSettingsError(msg)
     caps = by_name("max_class_abstention", settings.max_class_abstention, classes)
+    named = settings.max_class_abstention if isinstance(settings.max_class_abstention, dict) else {}
     return Policy(
         alias=settings.alias,
         evidence=settings.evidence,
@@ -160,7 +170,9 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
         confidence=settings.confidence or record.confidence,
         max_abstention=settings.max_abstention,
         max_class_abstention={
-            classes[j]: cap for j, cap in caps.items() if classes[j] not in settings.waive
+            classes[j]: cap
+            for j, cap in caps.items()
+            if classes[j] in named or classes[j] not in settings.waive
         },
         max_abstention_increase=settings.max_abstention_increase,
         allow_overlap=settings.allow_overlap,
@@ -198,15 +210,28 @@ def _decide_and_move(
         if not decision.passed:
             promotion.refuse(client, found, decision, run_id)
             return decision, False
-        lost = promotion.promote(client, found, decision, run_id)
+        try:
+            lost = promotion.promote(client, found, decision, run_id)
+        except StoreError:
+            _mark_failed(client, found)
+            raise
         if not lost:
             return decision, champion != found.version
         say(f"{lost}; deciding again")
+    _mark_failed(client, found)
     msg = (
         f"the alias {policy.alias!r} of {found.name} keeps moving: {MOST_TRIES} times another "
         "gate or user was faster; run this gate again when they are done"
     )
     raise StoreError(msg)
+
+
+def _mark_failed(client: mlflow.MlflowClient, found: Base) -> None:
+    """Take back that the version passed: it does not have the alias."""
+    promotion.mark_failed(client, found)
+    with suppress(MlflowException, OSError):
+        mlflow.set_tag(promotion.GATE, promotion.ERROR)
+        mlflow.log_metric("gate", 0.0)
 
 
 def _log(decision: Decision, record: SetClassifier) -> None:

@@ -143,13 +143,18 @@ def _check_overlap(parts: Parts, *, own_table: bool) -> None:
     """Raise where rows that certify were fitted, beyond what chance explains."""
     if parts.certify is None:
         return
-    others = []
-    if own_table:
-        others.append(("data", parts.fit.cases(), parts.certify.cases()))
-    if parts.path is not None:
-        certify = parts.certify.cases(labelled=False)
-        others.append(("path_data", parts.path.cases(labelled=False), certify))
-    for what, seen, certifying in others:
+    certify = parts.certify
+    others = [("data", parts.fit)] if own_table else []
+    others += [("path_data", parts.path)] if parts.path is not None else []
+    compared = [
+        (what, r.cases(labelled=False), certify.cases(labelled=False)) for what, r in others
+    ]
+    compared += [
+        (what, rows.keys, certify.keys)
+        for what, rows in others
+        if rows.keys is not None and certify.keys is not None
+    ]
+    for what, seen, certifying in compared:
         found = digests.compare_rows(seen, certifying)
         if found.excessive:
             msg = (

@@ -13,6 +13,8 @@ from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.checks import check_classes
 from scrib_mlflow.core.plan import Plan, make_plan
 from scrib_mlflow.core.split import split_rows
+from scrib_mlflow.core.targets import known_classes
+from scrib_mlflow.errors import InvalidLabelsError
 from scrib_mlflow.results import to_json
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.settings import Plan as PlanSettings
@@ -70,9 +72,14 @@ def run(settings: PlanSettings, say: Callable[[str], None]) -> Planned:
 
 
 def _plan(settings: PlanSettings, table: Table) -> Plan:
+    missing = table.rows[settings.label].isna().to_numpy()
+    if missing.any():
+        msg = f"data has no label in row {np.argmax(missing)}; fill column {settings.label!r}"
+        raise InvalidLabelsError(msg)
     values = table.rows[settings.label].astype(str)
-    names, labels = np.unique(values, return_inverse=True)
+    names, labels = np.unique(values.to_numpy(dtype=np.str_), return_inverse=True)
     classes = check_classes([str(name) for name in names], len(names))
+    known_classes("waive", settings.waive, classes)
     chosen = np.ones(len(labels), dtype=np.bool_)
     if settings.certify_fraction < 1:
         chosen = split_rows(

@@ -69,9 +69,7 @@ class Scored:
     groups: NDArray[np.uint64] | None  # (n,)
 
     def cases(self, *, labelled: bool = True) -> NDArray[np.uint64]:
-        """Return a hash of each row: of its key, or of what the model is given and its class."""
-        if self.keys is not None:
-            return self.keys
+        """Return a hash of each row: of what the model is given, and of its class."""
         labels = self.labels if labelled else np.full(len(self.labels), UNLABELLED)
         given = pd.DataFrame(self.scores) if self.features is None else self.features
         return digests.case_hashes(given, labels)
@@ -97,8 +95,10 @@ def read_rows(
 ) -> Table:
     """Return the rows of a file, digested; key and group name columns."""
     rows = tables.read_table(what, place, label)
+    # Labels of a csv are text, those of other files may be numbers.
+    told = rows if label is None else rows.assign(**{label: rows[label].astype(str)})
     record = DataRecord(
-        source=place, digest=digests.digest(rows), n_rows=len(rows), n_used=len(rows)
+        source=place, digest=digests.digest(told), n_rows=len(rows), n_used=len(rows)
     )
     table = Table(what=what, rows=rows, record=record, label=label)
     return identify(table, key=key, group=group)

@@ -142,11 +142,16 @@ def compare_with_calibration(
     Rows that drew a path have no label, so their comparison leaves labels out.
     """
     known = runs.read_cases(run_id) if run_id else {}
+    asked = {
+        ("fit", "certify"): digests.case_hashes(features, labels),
+        ("path",): digests.case_hashes(features, np.full_like(labels, UNLABELLED)),
+    }
+    if table.keys is not None:
+        asked[("fit keys", "certify keys", "path keys")] = table.keys
     found = []
-    for parts, own in ((("fit", "certify"), labels), (("path",), np.full_like(labels, UNLABELLED))):
+    for parts, hashes in asked.items():
         seen = [known[part] for part in parts if part in known]
         if seen:
-            hashes = digests.case_hashes(features, own) if table.keys is None else table.keys
             modulus = max(kept for _, kept in seen)
             used = np.concatenate([kept for kept, _ in seen])
             found.append(digests.compare_rows(used, hashes, modulus))

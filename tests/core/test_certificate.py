@@ -446,3 +446,28 @@ def test_bets_are_seldom_wrong_where_plain_counts_often_are():
 
 def test_a_claim_that_is_not_a_number_does_not_pass():
     assert not passes(counted((9, 9, 0)), np.array([np.nan]), LEVEL)
+
+
+@pytest.mark.parametrize("target", [0.01, 0.05, 0.1])
+def test_errors_never_prove_more_than_none_would(target):
+    m, size = 40, 50
+    groups = np.repeat(np.arange(m), size)
+    labels = np.zeros(m * size, dtype=np.int32)
+    constraints = make_constraints(Targets(risk_targets=target), ("a", "b"))[:1]
+    found = []
+    for errors in range(6):
+        sets = np.zeros((m * size, 2), dtype=bool)
+        sets[:, 0] = True
+        wrong = np.arange(errors) * size  # one in each of some groups
+        sets[wrong] = [False, True]
+        tally = tally_sets(sets, labels, constraints, groups)
+        found.append(p_values(tally, constraints, level=0.05)[0])
+    assert min(found) == found[0]
+
+
+def test_one_group_refutes_as_if_its_rows_were_independent():
+    sets = np.zeros((100, 2), dtype=bool)
+    sets[:, 1] = True
+    labels, constraints = np.zeros(100, dtype=np.int32), make_constraints(Targets(), ("a", "b"))
+    tally = tally_sets(sets, labels, constraints, np.zeros(100, dtype=np.int64))
+    assert refuted(tally, constraints, 0.05).refuted[0]

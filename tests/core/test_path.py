@@ -228,3 +228,9 @@ def test_progress_sees_every_turn():
 def test_what_cannot_be_used_is_refused(given, error, text):
     with pytest.raises(error, match=text):
         draw_path(**{"scores": SCORES, "labels": LABELS, "certify_rows": 6_000} | given)
+
+
+def test_scores_that_are_always_right_have_a_path():
+    labels = np.random.default_rng(0).integers(0, 3, 60)
+    path = draw_path(np.eye(3)[labels], labels, 0.1, certify_rows=1400)
+    assert path.steps[-1].abstention_rate == 0

@@ -310,3 +310,58 @@ def test_the_plan_is_logged_before_the_fit(mixture):
     plan = json.loads(read_artifact(done.run_id, "plan.json"))
     assert plan["type"] == "plan"
     assert [each["name"] for each in plan["by_class"]] == list(CLASSES)
+
+
+def test_uses_in_one_open_run_are_counted_each(mixture):
+    with mlflow.start_run() as run:
+        numbers = [calibrate(seed=seed).classifier.use.number for seed in (0, 1)]
+    assert numbers == [1, 2]
+    assert mlflow.get_run(run.info.run_id).data.tags["scrib.ledger_number"] == "1"
+
+
+def test_uses_of_deleted_runs_and_of_crashed_ones_count(mixture, monkeypatch):
+    from scrib_mlflow.workflows import certify  # noqa: PLC0415
+
+    first = calibrate()
+    mlflow.delete_run(first.run_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(certify, "certify_path", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(seed=1)
+    assert calibrate(seed=2).classifier.use.number == 3
+    assert calibrate(seed=2, risk_targets=0.2).classifier.use.number == 4
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_the_same_rows_under_other_keys_are_seen(mixture):
+    rows = pd.read_parquet("rows.parquet")
+    rows.assign(number=range(3000)).to_parquet("rows.parquet")
+    rows.assign(number=range(10_000, 13_000)).to_parquet("again.parquet")
+    with pytest.raises(ScribError, match="stand in data"):
+        calibrate(key="number", certify_data="again.parquet")
+    done = calibrate(key="number")
+    gated = scrib_mlflow.gate(done.model_uri, data="again.parquet", label="label")
+    assert gated.decision.fresh.overlapping
+
+
+def test_certify_rows_with_other_labels_are_seen(mixture):
+    rows = pd.read_parquet("rows.parquet").head(1000)
+    turned = rows.assign(label=rows["label"].map(dict(zip(CLASSES, CLASSES[::-1], strict=True))))
+    turned.to_parquet("turned.parquet")
+    with pytest.raises(ScribError, match="1,000 of the 1,000 rows that certify stand in data"):
+        calibrate(certify_data="turned.parquet")
+
+
+def test_groups_of_path_rows_may_not_certify(mixture):
+    grouped(60, 25, seed=4).to_parquet("rows.parquet")
+    grouped(60, 25, seed=5).drop(columns="label").to_parquet("more.parquet")
+    with pytest.raises(ScribError, match="rows among those that certify and in path_data"):
+        calibrate(group="patient", path_data="more.parquet")
+
+
+def test_a_confidence_below_one_half_is_refused(mixture):
+    with pytest.raises(ScribError, match=r"confidence is 0\.05"):
+        calibrate(confidence=0.05)

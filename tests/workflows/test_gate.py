@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
 from scrib_mlflow.adapters import turns
@@ -408,3 +409,155 @@ def test_a_bad_policy_or_bad_data_is_told_in_a_sentence(certified, parameters, w
         scrib_mlflow.gate(**given)
     assert champion() == ""
     assert "scrib.gate" not in tags()
+
+
+def test_a_policy_that_leaves_a_class_out_is_refused(certified):
+    with pytest.raises(ScribError, match="no target covers class 'hard'"):
+        scrib_mlflow.gate(f"models:/{NAME}/1", risk_targets={"easy": 0.3})
+    with pytest.raises(ScribError, match="unknown class 'hrad'"):
+        scrib_mlflow.gate(f"models:/{NAME}/1", risk_targets=0.2, waive=["hrad"])
+    with pytest.raises(ScribError, match="group needs fresh rows"):
+        scrib_mlflow.gate(f"models:/{NAME}/1", group="x0")
+
+
+def test_a_cap_that_names_a_waived_class_is_kept(certified):
+    done = scrib_mlflow.gate(
+        f"models:/{NAME}/1", waive=["hard"], max_class_abstention={"hard": 1e-6}
+    )
+    assert failed(done) == ["class abstention"]
+
+
+def test_an_overall_policy_does_not_follow_from_targets_where_a_class_is_waived(certified):
+    waived = scrib_mlflow.calibrate(
+        "models:/base/1", "rows.parquet", "label", risk_targets=0.1, waive=["hard"], alias="w"
+    )
+    assert waived.classifier.certified
+    policy = {"risk_targets": 0.1, "waive": ["hard"]}
+    done = scrib_mlflow.gate(waived.model_uri, overall_target=0.2, **policy)
+    assert failed(done) == ["overall target"]
+    assert not failed(scrib_mlflow.gate(waived.model_uri, **policy))
+    assert failed(scrib_mlflow.gate(waived.model_uri, risk_targets=0.1)) == ["targets"]
+
+
+def test_the_version_s_own_overall_target_is_asked_of_fresh_rows(certified):
+    made = scrib_mlflow.calibrate(
+        "models:/base/1", "rows.parquet", "label", overall_target=0.09, alias="o"
+    )
+    done = scrib_mlflow.gate(made.model_uri, data="fresh.parquet", label="label", evidence="fresh")
+    assert [claim.name for claim in done.decision.fresh.certificate.claims] == [*CLASSES, "overall"]
+
+
+def test_rows_of_one_group_still_refute(certified):
+    table = draw_mixture(2000, seed=3).assign(site="one")
+    table["label"] = table["label"].replace({"hard": "easy", "easy": "hard"})
+    table.to_parquet("bad.parquet")
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", data="bad.parquet", label="label", group="site")
+    assert failed(done) == ["not refuted"]
+
+
+def test_groups_of_fresh_rows_count_where_they_certify(certified):
+    table = draw_mixture(2000, seed=7).assign(site=[f"s{i % 20}" for i in range(2000)])
+    table.to_parquet("grouped.parquet")
+    fresh = {"data": "grouped.parquet", "label": "label", "evidence": "fresh"}
+    assert not failed(scrib_mlflow.gate(f"models:/{NAME}/1", **fresh))
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", group="site", **fresh)
+    assert failed(done) == ["fresh certificate"]
+    assert {claim.status for claim in done.decision.fresh.certificate.claims} == {"too few groups"}
+    assert done.decision.fresh.use.number == 2  # with groups it is another test
+
+
+def test_fresh_certificates_spend_as_well(certified):
+    fresh = {"data": "fresh.parquet", "label": "label", "evidence": "fresh", "ledger": "spend"}
+    levels = [
+        scrib_mlflow.gate(
+            f"models:/{NAME}/1", risk_targets=target, **fresh
+        ).decision.fresh.certificate.level
+        for target in (0.2, 0.3)
+    ]
+    assert levels == pytest.approx([0.0304, 0.0076], abs=1e-4)
+
+
+def test_rows_that_cannot_be_compared_are_refused_unless_allowed(certified):
+    run_id = tags()["scrib.run_id"]
+    place = mlflow.get_run(run_id).info.artifact_uri.removeprefix("file://")
+    (Path(place) / "rows.parquet").unlink()
+    fresh = {"data": "fresh.parquet", "label": "label"}
+    assert failed(scrib_mlflow.gate(f"models:/{NAME}/1", **fresh)) == ["unseen rows"]
+    assert not failed(scrib_mlflow.gate(f"models:/{NAME}/1", allow_overlap=True, **fresh))
+
+
+def test_rows_that_drew_the_path_are_no_fresh_rows(certified):
+    draw_mixture(3000, seed=8).drop(columns="label").to_parquet("more.parquet")
+    made = scrib_mlflow.calibrate(
+        "models:/base/1", "rows.parquet", "label", path_data="more.parquet", alias="p"
+    )
+    draw_mixture(3000, seed=8).head(500).to_parquet("path.parquet")
+    done = scrib_mlflow.gate(made.model_uri, data="path.parquet", label="label")
+    assert failed(done) == ["unseen rows"]
+    assert done.decision.fresh.n_shared == 500
+
+
+def reseal(version, change):
+    """Change a stored scrib.json, and every digest that names it."""
+    from scrib_mlflow.results import seal  # noqa: PLC0415
+
+    path = stored_file(version)
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+    digest = seal(path.read_text())
+    client = mlflow.MlflowClient()
+    client.set_model_version_tag(NAME, version, "scrib.certificate_digest", digest)
+    client.set_tag(tags(version)["scrib.run_id"], "scrib.certificate_digest", digest)
+
+
+@pytest.mark.parametrize("what", ["target", "level", "wrong", "path"])
+def test_numbers_that_do_not_add_up_are_noticed_whatever_the_digests_say(certified, what):
+    def change(record):
+        certificate = record["certificate"]
+        if what == "target":
+            record["risk_targets"]["hard"] = 0.01
+        elif what == "level":
+            certificate["level"] = 0.5
+        elif what == "wrong":
+            certificate["claims"][1]["n_wrong"] = certificate["claims"][1]["n_certain"] // 2
+        else:
+            record["path"]["p_values"] = [0.5] * len(record["path"]["p_values"])
+
+    reseal("1", change)
+    assert failed(scrib_mlflow.gate(f"models:/{NAME}/1")) == ["intact"]
+
+
+def test_a_version_whose_run_names_another_file_is_noticed(certified):
+    mlflow.MlflowClient().set_tag(tags()["scrib.run_id"], "scrib.certificate_digest", "0" * 32)
+    assert failed(scrib_mlflow.gate(f"models:/{NAME}/1")) == ["intact"]
+
+
+def test_an_alias_that_cannot_be_moved_leaves_no_word_of_passing(certified, monkeypatch):
+    def denied(*_):
+        msg = "Permission denied"
+        raise MlflowException(msg)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", denied)
+    with pytest.raises(ScribError, match="could not be moved: Permission denied"):
+        scrib_mlflow.gate(f"models:/{NAME}/1")
+    assert tags()["scrib.gate"] == "error"
+    (run,) = mlflow.search_runs(
+        filter_string=f"attributes.run_name = 'gate {NAME}'", output_format="list"
+    )
+    assert run.data.tags["scrib.gate"] == "error"
+    assert run.info.status == "FAILED"
+    assert mlflow.MlflowClient().get_registered_model(NAME).tags == {}
+
+
+def test_a_lost_answer_to_a_moved_alias_is_no_failure(certified, monkeypatch):
+    set_alias = mlflow.MlflowClient.set_registered_model_alias
+
+    def lost(client, *rest):
+        set_alias(client, *rest)
+        msg = "connection reset"
+        raise MlflowException(msg)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", lost)
+    assert scrib_mlflow.gate(f"models:/{NAME}/1").moved
+    assert champion() == "1"

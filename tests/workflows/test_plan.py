@@ -49,3 +49,11 @@ def test_groups_that_are_too_few_are_told(rows):
     assert done.plan.chance == 0
     with pytest.raises(ScribError, match="no column 'doctor'"):
         scrib_mlflow.plan("rows.csv", "label", group="doctor")
+
+
+def test_missing_labels_and_unknown_classes_are_told(rows):
+    rows.assign(label=rows["label"].where(rows.index > 4)).to_parquet("gaps.parquet")
+    with pytest.raises(ScribError, match="no label in row 0"):
+        scrib_mlflow.plan("gaps.parquet", "label")
+    with pytest.raises(ScribError, match="unknown class 'hrad'"):
+        scrib_mlflow.plan("rows.csv", "label", waive=["hrad"])
