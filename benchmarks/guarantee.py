@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, fit_thresholds, predict_sets
 from scrib_mlflow.core.certificate import certify_path
-from scrib_mlflow.core.groups import effective_counts, sum_groups
 from scrib_mlflow.core.rules import ThresholdRule
-from scrib_mlflow.core.tally import binomial_tail
+from scrib_mlflow.core.tally import p_values, tally_sets
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 
@@ -25,7 +24,7 @@ TARGET, CONFIDENCE = 0.1, 0.95
 NOISE = 3**0.5
 SIZES = (5_000, 10_000)
 REPETITIONS, PATH_REPETITIONS, FEW = 60, 300, 10
-GROUPED_REPETITIONS, GROUPED_FEW = 10_000, 1_000
+GROUPED_REPETITIONS, GROUPED_FEW = 2_000, 300
 FRESH_ROWS, FRESH_SEED = 200_000, 1_000_003
 UNLABELLED_ROWS, UNLABELLED_SEED = 20_000, 2_000_003
 ROUNDING = 1e-4  # of the true risks
@@ -184,16 +183,15 @@ def grouped_cell(groups: int, correlation: float, repetitions: int) -> str:
     random = np.random.default_rng([groups, round(100 * correlation)])
     spread = 1 / correlation - 1
     codes = np.repeat(np.arange(groups), GROUP_ROWS)
-    certain = np.ones(len(codes), dtype=np.bool_)
-    n = np.array([len(codes)])
+    labels = np.zeros(len(codes), dtype=np.int32)
+    claims = make_constraints(Targets(risk_targets=TARGET), ("a", "b"))[:1]
     found = np.zeros(2)
     for _ in range(repetitions):
         risks = random.beta(TARGET * spread, (1 - TARGET) * spread, groups)
         wrong = random.random(len(codes)) < risks[codes]
-        errors = np.array([wrong.sum()])
-        sums = sum_groups(codes, wrong, [certain])
-        counts = effective_counts(n, errors, sums, 1 - CONFIDENCE)
-        for j, (rows, bad) in enumerate([counts, (n.astype(float), errors.astype(float))]):
-            found[j] += binomial_tail(rows, bad, np.array([TARGET]))[0] <= 1 - CONFIDENCE
+        sets = np.column_stack([~wrong, wrong])
+        for j, known in enumerate((codes, None)):
+            tally = tally_sets(sets, labels, claims, known)
+            found[j] += p_values(tally, claims, level=1 - CONFIDENCE)[0] <= 1 - CONFIDENCE
     heeded, ignored = found / repetitions
     return f"{heeded:.1%} / {ignored:.1%}"
