@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from scrib_mlflow.core.path import draw_path
+from scrib_mlflow.core.tally import p_values, passes, tally_sets
+from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 
 TARGET, LEVEL, NOISE = 0.1, 0.05, 3**0.5
@@ -68,3 +70,28 @@ def test_certificates_are_rarely_false_and_often_given(
     assert false.sum() <= stats.binom.ppf(0.99, REPETITIONS, LEVEL)
     assert certified.mean() >= least_certified
     assert np.nanmean(abstention) <= most_abstention
+
+
+def group_risks(kind, groups, target, random):
+    """Return risks of groups whose mean over many draws is the target, or a fifth above it."""
+    if kind == "rare":  # a few groups are all wrong, the others hardly ever
+        share = (1.2 * target - 0.002) / 0.998
+        return np.where(random.random(groups) < share, 1.0, 0.002)
+    spread = 1 / 0.3 - 1
+    return random.beta(target * spread, (1 - target) * spread, groups)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["beta", "rare"])
+@pytest.mark.parametrize("groups", [30, 60, 100, 200])
+@pytest.mark.parametrize("target", [0.1, 0.05, 0.01])
+def test_grouped_certificates_are_false_in_at_most_about_twice_the_level(kind, groups, target):
+    random = np.random.default_rng(groups)
+    claims = make_constraints(Targets(risk_targets=target), ("a", "b"))[:1]
+    codes, labels = np.repeat(np.arange(groups), 50), np.zeros(50 * groups, dtype=np.int32)
+    runs, false = 500, 0
+    for _ in range(runs):
+        wrong = random.random(len(codes)) < group_risks(kind, groups, target, random)[codes]
+        tally = tally_sets(np.column_stack([~wrong, wrong]), labels, claims, codes)
+        false += passes(tally, p_values(tally, claims, level=LEVEL), LEVEL)
+    assert false <= stats.binom.ppf(0.999, runs, 2 * LEVEL)
