@@ -60,6 +60,52 @@ def selective_sets(
     return top_sets(scores) | ~reached[:, None]
 
 
+def recalibrated(recalibration: Mapping[str, Any] | None, scores: ArrayLike) -> NDArray[np.float64]:
+    """Return (n, k) probabilities: scores by the slope and the offset of their class, normalised.
+
+    Without a recalibration the scores are probabilities already.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    if recalibration is None:
+        return scores
+    if recalibration["of"] == "log":
+        scores = np.log(np.maximum(scores, recalibration["least_score"]))
+    with np.errstate(invalid="ignore"):  # inf - inf: the row has no scores, and abstains
+        logits = scores * np.asarray(recalibration["slopes"], dtype=np.float64)
+        logits += np.asarray(recalibration["offsets"], dtype=np.float64)
+        logits -= logits.max(axis=1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=1, keepdims=True)
+    return logits
+
+
+def answer_values(rule: Mapping[str, Any], probabilities: NDArray[np.float64]) -> tuple[Any, Any]:
+    """Return (n, k) what each class is worth if right, and (n,) the value of the best answer.
+
+    It pays to answer where that value is not negative.
+    """
+    worth = probabilities * np.asarray(rule["multipliers"], dtype=np.float64)
+    charge = probabilities @ np.asarray(rule["charges"], dtype=np.float64)
+    return worth, 1.0 + worth.max(axis=1) - charge
+
+
+def optimal_sets(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
+    """Return the class worth most where answering pays, and at least two candidates elsewhere.
+
+    Candidates are the two classes worth most, and every class that is probable enough.
+    """
+    probabilities = recalibrated(rule["recalibration"], scores)
+    worth, value = answer_values(rule, probabilities)
+    sets = top_sets(worth)
+    asked = ~(value >= 0)
+    if asked.any():
+        most = np.argsort(-worth[asked], axis=1, kind="stable")[:, :2]
+        shown = threshold_sets(probabilities[asked], rule["candidate_thresholds"])
+        np.put_along_axis(shown, most, values=True, axis=1)
+        sets[asked] = shown
+    return sets
+
+
 def rule_sets(
     rule: Mapping[str, Any], scores: ArrayLike, trust: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
@@ -74,8 +120,11 @@ def rule_sets(
         sets = selective_sets(scores, rule["threshold"], trust)
     elif kind == "top1":
         sets = top_sets(scores)
+    elif kind == "optimal":
+        sets = optimal_sets(rule, scores)
     else:
-        msg = f"unknown kind of rule {kind!r}; known are 'thresholds', 'selective' and 'top1'"
+        known = "'thresholds', 'optimal', 'selective' and 'top1'"
+        msg = f"unknown kind of rule {kind!r}; known are {known}"
         raise ValueError(msg)
     return sets & np.isfinite(scores).all(axis=1, keepdims=True)
 
@@ -124,7 +173,12 @@ def served_columns(
 def _nearest_first(
     rule: Mapping[str, Any], scores: NDArray[np.float64], sets: NDArray[np.bool_]
 ) -> NDArray[np.intp]:
-    """Return (n, k) class indices: members by falling score, then the others by their distance."""
+    """Return (n, k) class indices: members by falling score, then the others by their distance.
+
+    What counts as the score under an optimal rule is what a class is worth.
+    """
+    if rule["kind"] == "optimal":
+        scores, _ = answer_values(rule, recalibrated(rule["recalibration"], scores))
     lowest = np.where(sets, -scores, np.inf)
     missing = -scores
     if rule["kind"] == "thresholds":
@@ -146,6 +200,8 @@ def explained_columns(
     if rule["kind"] == "thresholds":
         limits = np.nan_to_num(rule["thresholds"], neginf=LOWEST, posinf=-LOWEST).tolist()
         columns["thresholds"] = [list(limits) for _ in finite]
+    elif rule["kind"] == "optimal":
+        columns["multipliers"] = [list(rule["multipliers"]) for _ in finite]
     columns["class_miscoverage"] = [list(missed) for _ in finite]
     return columns
 
@@ -331,8 +387,10 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
 
     def _with_floats(rule: dict[str, Any]) -> dict[str, Any]:
         """Return the rule with numbers where JSON has words, such as "-Infinity"."""
-        if rule["kind"] == "thresholds":
-            return rule | {"thresholds": [float(value) for value in rule["thresholds"]]}
-        return rule
+        names = {"thresholds": "thresholds", "optimal": "candidate_thresholds"}
+        if rule["kind"] not in names:
+            return rule
+        name = names[rule["kind"]]
+        return rule | {name: [float(value) for value in rule[name]]}
 
     mlflow.models.set_model(SetClassifier())

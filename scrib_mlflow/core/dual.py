@@ -1,9 +1,13 @@
-"""The least abstention that any rule of these scores can reach: a Lagrangian bound.
+"""The least abstention that any rule of calibrated scores can reach, and the prices that reach it.
 
-For calibrated probabilities p, multipliers nu >= 0 and constraints "wrong among the certain of the
-classes g at most rho_g", answering j is worth 1 + w_j p_j - sum_k c_k p_k, where w and c sum nu and
-nu (1 - rho) over the constraints that hold a class. No rule that keeps the constraints is certain
-more often than the mean of (max_j value_j)+, whatever nu; the tightest nu solve a convex problem.
+For probabilities p and requirements "right answers, less their due share of all answers, must not
+fall below a floor", each with a multiplier nu >= 0, answering j is worth
+
+    1 + w_j p_j - sum_k c_k p_k,    w = nu @ right,    c = nu @ due.
+
+No rule that meets the requirements is certain more often than the mean of (max_j value_j)+ less
+nu @ floor, whatever nu. The tightest nu solve a convex problem without labels or restarts, and the
+rule that answers where the best value is not negative is the optimal one.
 """
 
 from __future__ import annotations
@@ -16,18 +20,56 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.targets import Constraint
 
-MOST_ROWS = 2_000
-MOST_PRODUCTS = 5_000_000
-SMOOTHINGS = (0.03, 0.003)
-SUM_TOLERANCE = 1e-4
-SHRINKS = (1.0, 0.5, 0.25, 0.1)  # multipliers of many classes fit their few rows too well
+Floats = NDArray[np.float64]
+
+BONUS = 1e-3  # for a right answer: of rules that are equally certain, the one more often right
+MOST_PRICE = 1e3  # of a requirement, in units of 1 / its share of the rows; more is out of reach
+FIRST_PRICES = 5.0  # of all requirements together, where nothing better is known
+SAMPLE_ENTRIES = 50_000  # rows times classes with which a long problem begins
+SAMPLE_ROWS = 100  # at least, for each requirement
+SMOOTHINGS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+LEAST_FALL = 1e-7  # of the dual, in a step that is still worth it
+SETTLED = 1.0 - 1e-6  # a row that chooses as surely as this adds nothing to the curvature
+MOST_STEPS = 20
+MOST_HALVINGS = 12
 TINY = 1e-12
-LEAST_SLOPE = 1e-5
-MOST_STEPS = 15
-MOST_HALVINGS = 20
+SUM_TOLERANCE = 1e-4
+
+BOUND_ROWS = 2_000  # that a bound beside a fit takes its prices from
+BOUND_PRODUCTS = 5_000_000
+BOUND_SMOOTHINGS = (0.03, 0.003)
+SHRINKS = (1.0, 0.5, 0.25, 0.1)  # prices of many classes fit their few rows too well
 
 
-def are_probabilities(scores: NDArray[np.float64]) -> bool:
+class Requirements(NamedTuple):
+    """Linear requirements on a rule: right @ right answers - due @ answers >= floor.
+
+    Answers and right answers are (k,) shares of all rows, by true class.
+    """
+
+    right: Floats  # (c, k)
+    due: Floats  # (c, k)
+    floor: Floats  # (c,)
+
+    def shared(self, together: Floats) -> Requirements:
+        """Return sums of requirements, which then have one multiplier; `together` is (g, c)."""
+        return Requirements(*(together @ part for part in self))
+
+    def only(self, which: NDArray[np.bool_]) -> Requirements:
+        """Return some of the requirements."""
+        return Requirements(*(part[which] for part in self))
+
+
+class Smoothed(NamedTuple):
+    """The smoothed dual at some prices, with what its second derivative needs."""
+
+    value: float
+    gradient: Floats  # (c,)
+    chosen: Floats  # (k, n) how much each class is answered
+    width: float
+
+
+def are_probabilities(scores: Floats) -> bool:
     """Return whether scores lie in [0, 1] and every row sums to one."""
     if scores.min() < 0 or scores.max() > 1:
         return False
@@ -35,107 +77,185 @@ def are_probabilities(scores: NDArray[np.float64]) -> bool:
     return bool(np.abs(sums - 1).max() <= SUM_TOLERANCE)
 
 
+def risk_requirements(constraints: Sequence[Constraint], k: int) -> Requirements:
+    """Return "wrong among the certain at most the target", for risks; others are passed over."""
+    risks = [constraint for constraint in constraints if constraint.kind == "risk"]
+    members = np.zeros((len(risks), k))
+    for c, constraint in enumerate(risks):
+        members[c, list(constraint.classes)] = 1.0
+    keep = 1.0 - np.array([constraint.target for constraint in risks])
+    return Requirements(members, members * keep[:, None], np.zeros(len(risks)))
+
+
+def certain_bound(
+    probabilities: Floats, share: Floats, needs: Requirements, multipliers: Floats
+) -> float:
+    """Return how often a rule that meets the requirements can be certain at most."""
+    worth, charge = prices(needs, multipliers, bonus=0.0)
+    values = (probabilities * worth).max(axis=1) + (1.0 - probabilities @ charge)
+    return min(1.0, float(share @ np.maximum(values, 0.0) - multipliers @ needs.floor))
+
+
+def prices(
+    needs: Requirements, multipliers: Floats, *, bonus: float = BONUS
+) -> tuple[Floats, Floats]:
+    """Return (k,) what a right answer of each class earns, and what any answer to it costs."""
+    return bonus + multipliers @ needs.right, multipliers @ needs.due
+
+
+def solve_dual(
+    probabilities: Floats,
+    share: Floats,
+    needs: Requirements,
+    *,
+    start: Floats | None = None,
+    seed: int = 0,
+) -> Floats:
+    """Return (c,) the multipliers that make the bound tightest.
+
+    Where rows are many, a sample of them comes first. `start` are multipliers nearby.
+    """
+    n, k = probabilities.shape
+    rows = max(SAMPLE_ENTRIES // k, SAMPLE_ROWS * len(needs.right))
+    smoothings = SMOOTHINGS if start is None else SMOOTHINGS[-1:]
+    if start is None and n > 2 * rows:
+        chosen = np.random.default_rng([seed, n]).choice(n, rows, replace=False, shuffle=False)
+        part = share[chosen] / share[chosen].sum()
+        start = minimise(probabilities[chosen], part, needs, SMOOTHINGS)
+        smoothings = SMOOTHINGS[-2:]
+    return minimise(probabilities, share, needs, smoothings, start)
+
+
+def minimise(
+    probabilities: Floats,
+    share: Floats,
+    needs: Requirements,
+    smoothings: Sequence[float],
+    start: Floats | None = None,
+    least_fall: float = LEAST_FALL,
+) -> Floats:
+    """Minimise the dual, less and less smoothed, by Newton steps within 0 <= nu <= most.
+
+    By hand, because importing scipy.optimize takes longer than a fit, and because a general method
+    does not use that the second derivative is at hand.
+    """
+    scale = np.maximum((share @ probabilities) @ np.abs(needs.due).T, TINY)
+    scaled = Requirements(
+        needs.right / scale[:, None], needs.due / scale[:, None], needs.floor / scale
+    )
+    price = np.full(len(scale), min(1.0, FIRST_PRICES / len(scale)))
+    if start is not None:
+        price = np.clip(start * scale, 0.0, MOST_PRICE)
+    columns = np.ascontiguousarray(probabilities.T)  # sums over few classes are quick this way
+    for width in smoothings:
+        now = _smoothed(price, width, columns, share, scaled)
+        for _ in range(MOST_STEPS):
+            step = _newton_step(now, price, columns, share, scaled)
+            fall = float(now.gradient @ step)
+            if not -fall > least_fall:
+                break
+            for halving in range(MOST_HALVINGS):
+                trial = price + 0.5**halving * step
+                after = _smoothed(trial, width, columns, share, scaled)
+                if after.value <= now.value + 1e-4 * 0.5**halving * fall:
+                    break
+            else:
+                break
+            price, now = np.clip(trial, 0.0, MOST_PRICE), after
+    return price / scale
+
+
+def out_of_reach(
+    probabilities: Floats, share: Floats, needs: Requirements, multipliers: Floats
+) -> NDArray[np.bool_]:
+    """Return (c,) which requirements cannot be met together with the others."""
+    scale = np.maximum((share @ probabilities) @ np.abs(needs.due).T, TINY)
+    return np.asarray(multipliers * scale >= 0.99 * MOST_PRICE)
+
+
 def abstention_bound(
-    scores: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    constraints: Sequence[Constraint],
-    seed: int,
+    scores: Floats, weights: Floats, constraints: Sequence[Constraint], seed: int
 ) -> float:
     """Return a lower bound on abstention under these risk constraints, for calibrated scores.
 
     Multipliers come from a sample of the rows; the bound they give holds for any multipliers and
     is evaluated on all rows.
     """
-    members = np.zeros((len(constraints), scores.shape[1]))
-    for c, constraint in enumerate(constraints):
-        members[c, list(constraint.classes)] = 1.0
-    keep = 1.0 - np.array([constraint.target for constraint in constraints])
+    needs = risk_requirements(constraints, scores.shape[1])
     rng = np.random.default_rng([seed, len(scores)])
-    most = max(200, min(MOST_ROWS, MOST_PRODUCTS // members.size))
+    most = max(200, min(BOUND_ROWS, BOUND_PRODUCTS // needs.right.size))
     chosen = rng.choice(len(scores), min(most, len(scores)), replace=False, shuffle=False)
-    multipliers = _multipliers(scores[chosen], weights[chosen], members, keep)
-    least = 1.0  # what multipliers of 0 say: nothing
-    for shrink in (1.0,) if most == MOST_ROWS else SHRINKS:
-        answered = _gains(scores, members, keep, shrink * multipliers).max(axis=1)
-        least = min(least, float(np.average(np.maximum(answered, 0.0), weights=weights)))
-    return 1.0 - least
-
-
-def _gains(
-    scores: NDArray[np.float64],
-    members: NDArray[np.float64],
-    keep: NDArray[np.float64],
-    multipliers: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return (n, k) what answering each class is worth."""
-    gain = scores * (members.T @ multipliers)
-    gain += (1.0 - scores @ (members.T @ (multipliers * keep)))[:, None]
-    return gain
-
-
-class Smoothed(NamedTuple):
-    """The smoothed dual at some multipliers."""
-
-    value: float
-    gradient: NDArray[np.float64]  # (c,)
-    hessian: NDArray[np.float64]  # (c, c)
-
-
-def _multipliers(
-    scores: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    members: NDArray[np.float64],
-    keep: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Minimise the dual, less and less smoothed, by Newton steps within nu >= 0.
-
-    By hand, because importing scipy.optimize takes longer than a fit.
-    """
+    part = weights[chosen] / weights[chosen].sum()
+    multipliers = minimise(scores[chosen], part, needs, BOUND_SMOOTHINGS, least_fall=1e-5)
     share = weights / weights.sum()
-    scale = np.maximum(share @ (scores @ members.T), TINY)
-    theta = np.ones(len(members))  # multipliers in units of 1 / scale
-    for width in SMOOTHINGS:
-        now = _smoothed(theta, width, scores, share, members / scale[:, None], keep)
-        for _ in range(MOST_STEPS):
-            free = (theta > 0) | (now.gradient < 0)
-            if not np.abs(now.gradient[free]).max(initial=0.0) > LEAST_SLOPE:
-                break
-            step = np.zeros(len(theta))
-            part = now.hessian[np.ix_(free, free)]
-            ridge = TINY + 1e-6 * np.trace(part) / len(part)
-            step[free] = np.linalg.solve(part + ridge * np.eye(len(part)), -now.gradient[free])
-            for halving in range(MOST_HALVINGS):
-                trial = np.maximum(theta + 0.5**halving * step, 0.0)
-                after = _smoothed(trial, width, scores, share, members / scale[:, None], keep)
-                if after.value < now.value + 1e-4 * now.gradient @ (trial - theta):
-                    break
-            else:
-                break
-            theta, now = trial, after
-    return theta / scale
+    shrinks = (1.0,) if most == BOUND_ROWS else SHRINKS
+    found = [certain_bound(scores, share, needs, shrink * multipliers) for shrink in shrinks]
+    return 1.0 - min(found)
 
 
 def _smoothed(
-    theta: NDArray[np.float64],
-    width: float,
-    scores: NDArray[np.float64],
-    share: NDArray[np.float64],
-    members: NDArray[np.float64],
-    keep: NDArray[np.float64],
+    multipliers: Floats, width: float, columns: Floats, share: Floats, needs: Requirements
 ) -> Smoothed:
-    """Return mean(width * log(1 + sum_j exp(gain_j / width))) and its derivatives."""
-    gain = _gains(scores, members, keep, theta) / width
-    highest = np.maximum(gain.max(axis=1), 0.0)
-    chosen = np.exp(gain - highest[:, None])
-    total = chosen.sum(axis=1) + np.exp(-highest)
-    chosen /= total[:, None]  # (n, k) how much each class is chosen
-    answered = chosen.sum(axis=1)
-    right = (chosen * scores) @ members.T  # (n, c)
-    allowed = (scores @ members.T) * keep
-    slope = right - answered[:, None] * allowed
-    cross = (share[:, None] * right).T @ allowed
-    hessian = (members * (share @ (chosen * scores**2))) @ members.T - cross - cross.T
-    hessian += (allowed * (share * answered)[:, None]).T @ allowed
-    hessian -= (slope * share[:, None]).T @ slope
-    value = width * (share @ (highest + np.log(total)))
-    return Smoothed(float(value), share @ slope, hessian / width)
+    """Return mean(width * log(1 + sum_j exp(value_j / width))) - nu @ floor, and its derivative."""
+    worth, charge = prices(needs, multipliers)
+    chosen = columns * (worth / width)[:, None]
+    chosen += (1.0 - charge @ columns) / width
+    highest = np.maximum(chosen.max(axis=0), 0.0)
+    chosen -= highest
+    np.exp(chosen, out=chosen)
+    total = chosen.sum(axis=0) + np.exp(-highest)
+    chosen /= total
+    answers = columns @ (share * chosen.sum(axis=0))
+    right = np.einsum("n,kn,kn->k", share, chosen, columns)
+    value = width * (share @ (highest + np.log(total))) - multipliers @ needs.floor
+    gradient = needs.right @ right - needs.due @ answers - needs.floor
+    return Smoothed(float(value), gradient, chosen, width)
+
+
+def _newton_step(
+    at: Smoothed, price: Floats, columns: Floats, share: Floats, needs: Requirements
+) -> Floats:
+    """Return the step to the least of the second-order model that stays within the bounds.
+
+    Prices that would leave stop at the bound, and the others move on without them.
+    """
+    free = (price > 0) | (at.gradient < 0)
+    free &= (price < MOST_PRICE) | (at.gradient > 0)
+    step = np.zeros(len(price))
+    moving = np.flatnonzero(free)
+    if not len(moving):
+        return step
+    second = _curvature(at, columns, share, needs.only(free))
+    second[np.diag_indices_from(second)] += TINY + 1e-6 * np.trace(second) / len(second)
+    inside = np.ones(len(moving), dtype=np.bool_)
+    found = np.zeros(len(moving))
+    while inside.any():
+        pull = at.gradient[moving] + second[:, ~inside] @ found[~inside]
+        found[inside] = np.linalg.solve(second[np.ix_(inside, inside)], -pull[inside])
+        outside = inside & ((price[moving] + found < 0) | (price[moving] + found > MOST_PRICE))
+        if not outside.any():
+            break
+        found = np.clip(price[moving] + found, 0.0, MOST_PRICE) - price[moving]
+        inside &= ~outside
+    if not at.gradient[moving] @ found < 0:  # what stopped at bounds has spoilt the rest
+        downhill = price[moving] - at.gradient[moving] / np.diag(second)
+        found = np.clip(downhill, 0.0, MOST_PRICE) - price[moving]
+    step[moving] = found
+    return step
+
+
+def _curvature(at: Smoothed, columns: Floats, share: Floats, needs: Requirements) -> Floats:
+    """Return the second derivative by the multipliers of these requirements."""
+    answered = at.chosen.sum(axis=0)
+    open_rows = np.maximum(at.chosen.max(axis=0), 1.0 - answered) < SETTLED
+    share, columns, answered = share[open_rows], columns[:, open_rows], answered[open_rows]
+    earned = at.chosen[:, open_rows] * columns
+    by_class = (earned * columns) @ share
+    gained = needs.right @ earned  # (c, n)
+    owed = needs.due @ columns
+    slope = gained - answered * owed
+    cross = (gained * share) @ owed.T
+    second = (needs.right * by_class) @ needs.right.T - cross - cross.T
+    second += (owed * (share * answered)) @ owed.T
+    second -= (slope * share) @ slope.T
+    return np.asarray(second / at.width)

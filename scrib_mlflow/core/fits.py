@@ -56,6 +56,7 @@ class Fit:
     n_rows: int
     start_losses: tuple[float, ...] = ()  # of the starts followed to all rows, ascending
     abstention_bound: float = NAN  # least abstention of any rule, for calibrated scores
+    primal_gap: float = NAN  # of an optimal rule: its abstention above the bound, on soft counts
     seed: int | None = None
 
     @property

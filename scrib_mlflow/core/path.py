@@ -10,24 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scrib_mlflow.core import optimal_steps, threshold_steps
 from scrib_mlflow.core.blur import blur_scores
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.checks import as_number, check_scores
 from scrib_mlflow.core.fit import MOST_CERTIFY_ROWS, check_seed, count_threads
 from scrib_mlflow.core.groups import check_groups
 from scrib_mlflow.core.objective import Ambiguity, Margin, check_ambiguity, check_members
+from scrib_mlflow.core.optimal import check_probabilities, own_targets
 from scrib_mlflow.core.recalibrate import Recalibration, fit_recalibration, recalibrate
 from scrib_mlflow.core.rows import Labelled, check_rows
-from scrib_mlflow.core.rules import ThresholdRule
-from scrib_mlflow.core.steps import Candidate, Problem, expect_groups, find_candidates
+from scrib_mlflow.core.rules import OptimalRule, ThresholdRule
+from scrib_mlflow.core.steps import Candidate, Problem, expect_groups
 from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints
 from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError, InvalidTargetsError
 
 Floats = NDArray[np.float64]
+RuleName = Literal["thresholds", "optimal"]
 NEARLY = 0.002  # the share of power that is given up for a start that abstains less
 
 
@@ -35,7 +39,7 @@ NEARLY = 0.002  # the share of power that is given up for a start that abstains 
 class Step:
     """One rule of a path."""
 
-    rule: ThresholdRule
+    rule: ThresholdRule | OptimalRule
     margin: float  # z
     power: float  # predicted chance that every claim passes
     abstention_rate: float  # on the rows that drew the path
@@ -57,6 +61,7 @@ def draw_path(
     labels: ArrayLike,
     risk_targets: Target | None = 0.1,
     *,
+    rule: RuleName = "thresholds",
     certify_rows: int,
     classes: Sequence[object] | None = None,
     overall_target: float | None = None,
@@ -74,7 +79,7 @@ def draw_path(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Draw a path of threshold rules for a fixed-sequence test on rows that are not given here.
+    """Draw a path of rules for a fixed-sequence test on rows that are not given here.
 
     Parameters
     ----------
@@ -84,6 +89,9 @@ def draw_path(
         Class names or indices. They recalibrate the scores; the path is drawn with soft counts.
     risk_targets, overall_target, risk_groups, max_class_abstention, waive : optional
         As of `fit_thresholds`. Risks get a margin for the certificate; caps on abstention do not.
+    rule : "thresholds" or "optimal"
+        The kind of rule. The optimal one needs scores that are probabilities; ambiguity weights and
+        penalties are not for it.
     certify_rows : int
         How many rows the certificate will be computed on.
     classes : sequence, optional
@@ -127,8 +135,11 @@ def draw_path(
     )
     check_ambiguity(weights, constraints)
     _check_path_rows(rows, targets, constraints)
-    recalibration = fit_recalibration(rows.scores, rows.labels)
     drawing = _path_scores(rows, path_scores)
+    if rule == "optimal":
+        check_probabilities(rows.scores)
+        check_probabilities(drawing)
+    recalibration = fit_recalibration(rows.scores, rows.labels)
     blurred = blur_scores(drawing, recalibration.of, check_seed(seed))
     problem = Problem(
         scores=drawing,
@@ -141,12 +152,22 @@ def draw_path(
         ),
         seed=check_seed(seed),
     )
-    many = count_threads(threads)
-    if groups is not None:
-        problem = expect_groups(problem, rows, check_groups(groups, len(rows.kept)), many)
+    codes = None if groups is None else check_groups(groups, len(rows.kept))
+    found: tuple[Candidate, ...]
+    if rule == "optimal":
+        own = own_targets(risk_targets)
+        if codes is not None:
+            pilot = optimal_steps.find_pilot(problem, recalibration, own)
+            problem = expect_groups(problem, pilot, rows, codes)
+        found = optimal_steps.find_candidates(problem, recalibration, own, progress)
+    else:
+        many = count_threads(threads)
+        if codes is not None:
+            problem = expect_groups(problem, threshold_steps.find_pilot(problem, many), rows, codes)
+        found = threshold_steps.find_candidates(problem, many, progress)
     return Path(
         classes=rows.classes,
-        steps=_order(find_candidates(problem, many, progress)),
+        steps=_order(found),
         recalibration=recalibration,
         n_rows=len(drawing),
         seed=problem.seed,

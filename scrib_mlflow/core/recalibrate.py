@@ -7,7 +7,7 @@ scores that are probabilities already, and any other scores as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from scrib_mlflow.core.checks import check_scores
 from scrib_mlflow.core.dual import are_probabilities
 from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError
+from scrib_mlflow.serving import recalibrated
 
 Floats = NDArray[np.float64]
 LEAST_SCORE, MOST_LEAST_SCORE = 1e-6, 0.05  # where the scores themselves do not say how fine
@@ -68,8 +69,7 @@ def recalibrate(recalibration: Recalibration, scores: ArrayLike) -> Floats:
     if checked.shape[1] != k:
         msg = f"scores have {checked.shape[1]} columns, but the recalibration is of {k} classes"
         raise InvalidScoresError(msg)
-    logits = _inputs(checked, recalibration.of, recalibration.least_score)
-    return _softmax(logits * recalibration.slopes + recalibration.offsets)
+    return recalibrated(asdict(recalibration), checked)
 
 
 def _least_score(scores: Floats) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.checks import as_floats, check_scores, check_trust
+from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.serving import rule_sets
 
@@ -46,7 +47,22 @@ class TopRule:
     kind: Literal["top1"] = "top1"
 
 
-Rule = ThresholdRule | SelectiveRule | TopRule
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalRule:
+    """The class worth most where answering pays, at least two candidates elsewhere.
+
+    With p the recalibrated scores, answering j is worth
+    ``1 + multipliers[j] p[j] - sum over k of charges[k] p[k]``; it pays where that is not negative.
+    """
+
+    multipliers: tuple[float, ...]
+    charges: tuple[float, ...]
+    recalibration: Recalibration | None  # None where scores are calibrated probabilities already
+    candidate_thresholds: tuple[float, ...]  # a class this probable is a candidate; inf for none
+    kind: Literal["optimal"] = "optimal"
+
+
+Rule = ThresholdRule | SelectiveRule | TopRule | OptimalRule
 
 
 def predict_sets(
@@ -71,24 +87,34 @@ def predict_sets(
     """
     checked = check_scores(scores, least_rows=0)
     rule = getattr(rule, "rule", rule)
-    if not isinstance(rule, ThresholdRule | SelectiveRule | TopRule):
+    if not isinstance(rule, ThresholdRule | SelectiveRule | TopRule | OptimalRule):
         values = as_floats("thresholds", rule).ravel().tolist()
         rule = ThresholdRule(thresholds=tuple(values))
-    numbers: tuple[float, ...] = ()
-    if isinstance(rule, ThresholdRule):
-        numbers = rule.thresholds
-        if len(numbers) != checked.shape[1]:
-            msg = (
-                f"the rule has {len(numbers)} thresholds but scores have "
-                f"{checked.shape[1]} columns; pass one threshold a class"
-            )
-            raise ScribError(msg)
-    elif isinstance(rule, SelectiveRule):
-        numbers = (rule.threshold,)
-    if np.isnan(numbers).any():
-        msg = f"a threshold is NaN in {numbers}; -inf is for a class always in the set"
-        raise ScribError(msg)
+    _check_numbers(rule, checked.shape[1])
     return rule_sets(asdict(rule), checked, _check_trust(rule, trust, len(checked)))
+
+
+def _check_numbers(rule: Rule, k: int) -> None:
+    """Raise unless a rule has a number for every class, and none is NaN."""
+    numbers: dict[str, tuple[float, ...]] = {}
+    if isinstance(rule, ThresholdRule):
+        numbers = {"thresholds": rule.thresholds}
+    elif isinstance(rule, OptimalRule):
+        names = ("multipliers", "charges", "candidate_thresholds")
+        numbers = {name: getattr(rule, name) for name in names}
+        if rule.recalibration is not None:
+            numbers["slopes"] = rule.recalibration.slopes
+            numbers["offsets"] = rule.recalibration.offsets
+    for name, values in numbers.items():
+        if len(values) != k:
+            msg = f"the rule has {len(values)} {name} but scores have {k} columns; pass one a class"
+            raise ScribError(msg)
+    if isinstance(rule, SelectiveRule):
+        numbers = {"threshold": (rule.threshold,)}
+    for name, values in numbers.items():
+        if np.isnan(values).any():
+            msg = f"{name} of the rule: NaN in {values}; -inf is for a class always in the set"
+            raise ScribError(msg)
 
 
 def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> NDArray[np.float64] | None:

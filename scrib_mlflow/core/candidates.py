@@ -1,0 +1,54 @@
+"""Candidates of an abstention: the classes that a person should look at, by split conformal.
+
+For a rule that was fixed before these rows, a row of class k that abstains has k among its
+candidates with at least the coverage asked for, on average over such rows. Only abstained rows may
+say how low the probability of a true class can be: over all rows of a class the claim would not
+hold for those that abstain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.checks import as_number, check_scores
+from scrib_mlflow.core.rules import OptimalRule
+from scrib_mlflow.serving import answer_values, recalibrated
+
+SLACK = 1e-9  # a product that should be a whole number may fall short of it
+
+
+def with_candidates(
+    rule: OptimalRule,
+    scores: ArrayLike,
+    labels: NDArray[np.int32] | NDArray[np.int64],
+    coverage: float,
+) -> OptimalRule:
+    """Return the rule with the candidate thresholds that labelled rows give."""
+    missed = 1.0 - as_number("candidate_coverage", coverage, low=0, high=1)
+    plain = asdict(rule)
+    probabilities = recalibrated(plain["recalibration"], check_scores(scores))
+    _, value = answer_values(plain, probabilities)
+    asked = value < 0
+    thresholds = [
+        _threshold(probabilities[asked & (labels == j), j], missed)
+        for j in range(len(rule.multipliers))
+    ]
+    return replace(rule, candidate_thresholds=tuple(thresholds))
+
+
+def _threshold(own: NDArray[np.float64], missed: float) -> float:
+    """Return the m-th lowest probability of the true class, m = floor(missed (n + 1)).
+
+    Or rather the middle between it and the next lower one, so that the last bit of a probability
+    does not matter; -inf, so that the class is always a candidate, where rows are too few.
+    """
+    m = int(np.floor(missed * (len(own) + 1) + SLACK))
+    if m < 1:
+        return float("-inf")
+    ordered = np.sort(own)
+    at = ordered[m - 1]
+    below = ordered[ordered < at]
+    return float(at if not len(below) else below[-1] + (at - below[-1]) / 2)

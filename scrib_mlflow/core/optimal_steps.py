@@ -1,0 +1,132 @@
+"""Candidates for a path of optimal rules: margin by margin, each from the one before.
+
+At margin z a claim with n certain rows may have T(n) wrong ones, as many as pass with probability
+Phi(z). T is convex, so the line that touches it at the present n lies below it: a rule that keeps
+to the line keeps to T. A line is a requirement that the dual can price, and the n of its solution
+is where the next line touches; after a few lines n stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.chains import Progress
+from scrib_mlflow.core.counts import Counts
+from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
+from scrib_mlflow.core.optimal import make_requirements, make_rule, shared_multipliers
+from scrib_mlflow.core.recalibrate import Recalibration
+from scrib_mlflow.core.rules import OptimalRule
+from scrib_mlflow.core.steps import MARGINS, PILOT, Candidate, Problem, error_tables, forecast
+from scrib_mlflow.serving import answer_values
+
+Floats = NDArray[np.float64]
+
+MOST_LINES = 6  # at a margin
+STEADY = 0.005  # of the certain rows, beyond one
+SMOOTHINGS = (0.01, 0.003)
+
+
+def find_candidates(
+    problem: Problem,
+    recalibration: Recalibration,
+    own: frozenset[str],
+    progress: Progress | None,
+    margins: Sequence[float] = MARGINS,
+) -> tuple[Candidate, ...]:
+    """Return a rule for each margin, from the lowest to the highest that is within reach."""
+    chances = problem.rows.soft
+    share = np.full(len(chances), 1.0 / len(chances))
+    together = shared_multipliers(problem.constraints, problem.rows.class_weight(), own)
+    points = make_requirements(problem.constraints, share @ chances)
+    start = points.shared(together)
+    multipliers = solve_dual(chances, share, start, seed=problem.seed)
+    counts = _count(make_rule(start, multipliers, recalibration), chances)
+    tables = error_tables(problem)
+    found = []
+    turns: Iterable[int] = range(len(margins))
+    rising = sorted(margins)
+    for turn in progress(turns) if progress else turns:
+        allowed = error_tables(problem, rising[turn])
+        for _ in range(MOST_LINES):
+            before = counts.certain
+            needs = _touching(problem, points, allowed, counts).shared(together)
+            multipliers = minimise(chances, share, needs, SMOOTHINGS, multipliers)
+            rule = make_rule(needs, multipliers, recalibration)
+            counts = _count(rule, chances)
+            lost = bool(out_of_reach(chances, share, needs, multipliers).any())
+            if lost or _steady(problem, before, counts):
+                break
+        found.append(forecast(problem, rule, rising[turn], counts, tables))
+        if lost:  # and higher margins are further still
+            break
+    return tuple(found)
+
+
+def find_pilot(
+    problem: Problem, recalibration: Recalibration, own: frozenset[str]
+) -> OptimalRule:
+    """Return the rule at which design effects are estimated."""
+    (candidate,) = find_candidates(problem, recalibration, own, None, margins=(PILOT,))
+    assert isinstance(candidate.rule, OptimalRule)  # noqa: S101  # for mypy
+    return candidate.rule
+
+
+def _touching(
+    problem: Problem, points: Requirements, allowed: Sequence[Floats], counts: Counts
+) -> Requirements:
+    """Return the requirements whose lines touch the allowed errors at these counts.
+
+    Where no number of rows passes the target itself stands, and so do caps on abstention.
+    """
+    due, floor = points.due.copy(), points.floor.copy()
+    total = float(counts.members.sum())
+    for c, constraint in enumerate(problem.constraints):
+        if constraint.kind != "risk" or not (allowed[c] >= 0).any():
+            continue
+        rows = problem.margin.ratio(c, total)  # certify rows for each row here
+        slope, at_zero = _line(allowed[c], rows * counts.certain[list(constraint.classes)].sum())
+        due[c, list(constraint.classes)] = 1.0 - slope
+        floor[c] = -at_zero / (rows * total)
+    return Requirements(points.right, due, floor)
+
+
+def _line(allowed: Floats, n: float) -> tuple[float, float]:
+    """Return slope and height at 0 of the line that touches allowed errors at n, or where they
+    begin. A table of whole errors jumps, so the slope is that over some rows both ways.
+    """  # noqa: D205  # one sentence
+    first = int(np.argmax(allowed >= 0))
+    n = min(max(n, first + 1.0), len(allowed) - 1.0)
+    half = np.ceil(np.sqrt(n))
+    ends = np.array([max(n - half, first), min(n + half, len(allowed) - 1.0)])
+    left, middle, right = np.interp([ends[0], n, ends[1]], np.arange(len(allowed)), allowed)
+    slope = (right - left) / max(ends[1] - ends[0], 1.0)
+    return float(slope), float(middle - slope * n)
+
+
+def _steady(problem: Problem, before: Floats, counts: Counts) -> bool:
+    rows = problem.margin.certify_rows / counts.members.sum()
+    moved = rows * np.abs(counts.certain - before)
+    return bool((moved <= 1.0 + STEADY * rows * counts.certain).all())
+
+
+def _count(rule: OptimalRule, chances: Floats) -> Counts:
+    """Return the soft counts of a rule on probabilities."""
+    worth, value = answer_values(asdict(replace(rule, recalibration=None)), chances)
+    certain = value >= 0
+    answered = chances[certain]
+    best = worth[certain].argmax(axis=1)
+    right = np.bincount(best, answered[np.arange(len(best)), best], chances.shape[1])
+    in_certain = answered.sum(axis=0)
+    return Counts(
+        members=chances.sum(axis=0),
+        certain=in_certain,
+        wrong=in_certain - right,
+        missed=np.zeros(len(right)),  # of sets, which nobody asks for here
+        all_certain=float(certain.sum()),
+        all_empty=0.0,
+        all_size=0.0,
+    )
