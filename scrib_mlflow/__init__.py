@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scrib_mlflow.core.baselines import (
         fit_top1 as fit_top1,
     )
+    from scrib_mlflow.core.candidates import with_candidates as with_candidates
     from scrib_mlflow.core.certificate import Certificate as Certificate
     from scrib_mlflow.core.certificate import Claim as Claim
     from scrib_mlflow.core.certificate import certify_path as certify_path
@@ -37,10 +38,14 @@ if TYPE_CHECKING:
     from scrib_mlflow.core.fit import fit_thresholds as fit_thresholds
     from scrib_mlflow.core.fits import ConstraintFit as ConstraintFit
     from scrib_mlflow.core.fits import Fit as Fit
+    from scrib_mlflow.core.optimal import fit_optimal as fit_optimal
     from scrib_mlflow.core.path import Path as Path
     from scrib_mlflow.core.path import draw_path as draw_path
     from scrib_mlflow.core.plan import Plan as Plan
     from scrib_mlflow.core.plan import make_plan as make_plan
+    from scrib_mlflow.core.rules import (
+        OptimalRule as OptimalRule,
+    )
     from scrib_mlflow.core.rules import (
         SelectiveRule as SelectiveRule,
     )
@@ -80,6 +85,7 @@ _HOMES = {
     "Evaluation": "workflows.evaluate",
     "Fit": "core.fits",
     "Gated": "workflows.gate",
+    "OptimalRule": "core.rules",
     "Path": "core.path",
     "Plan": "core.plan",
     "Planned": "workflows.plan",
@@ -96,6 +102,7 @@ _HOMES = {
     "evaluate": "workflows.evaluate",
     "evaluate_sets": "core.evaluate",
     "fit_label": "core.baselines",
+    "fit_optimal": "core.optimal",
     "fit_sgr": "core.baselines",
     "fit_shared_threshold": "core.baselines",
     "fit_thresholds": "core.fit",
@@ -107,6 +114,7 @@ _HOMES = {
     "predict_sets": "core.rules",
     "register": "workflows.register",
     "to_json": "results",
+    "with_candidates": "core.candidates",
 }
 
 __all__ = [*_HOMES]  # noqa: PLE0604  # names are listed once, above

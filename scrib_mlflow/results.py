@@ -19,12 +19,14 @@ from pydantic import TypeAdapter, ValidationError
 from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fits import Fit
+from scrib_mlflow.core.gap import Gap
 from scrib_mlflow.core.path import Path
 from scrib_mlflow.core.plan import Plan
-from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, TopRule
+from scrib_mlflow.core.rules import OptimalRule, Rule, SelectiveRule, ThresholdRule, TopRule
 from scrib_mlflow.errors import ScribError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+READABLE = (2, 3)  # what a newer version adds has defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ class SetClassifier:
     certify_report: SetReport | None
     n_shared: int  # certify rows that have an equal row among the fit rows
     package_version: str
+    gap: Gap | None = None  # to the best possible; None in files of schema version 2
+    candidate_coverage: float | None = None  # asked of an optimal rule's candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +179,7 @@ Result = (
     | Plan
     | Decision
     | ThresholdRule
+    | OptimalRule
     | SelectiveRule
     | TopRule
 )
@@ -182,6 +187,7 @@ TYPES: dict[str, type[Any]] = {
     "certificate": Certificate,
     "decision": Decision,
     "fit": Fit,
+    "optimal_rule": OptimalRule,
     "path": Path,
     "plan": Plan,
     "set_classifier": SetClassifier,
@@ -215,10 +221,11 @@ def from_json(text: str) -> Result:
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         msg = f"this is not a result of scrib_mlflow: {type(error).__name__}: {error}"
         raise ScribError(msg) from error
-    if version != SCHEMA_VERSION or not isinstance(name, str) or name not in TYPES:
+    if version not in READABLE or not isinstance(name, str) or name not in TYPES:
         msg = (
-            f"schema version {version} of {name!r} is unknown here, where version {SCHEMA_VERSION} "
-            f"of {', '.join(TYPES)} is; use the scrib_mlflow that wrote it, or a newer one"
+            f"schema version {version} of {name!r} is unknown here, where versions "
+            f"{' and '.join(map(str, READABLE))} of {', '.join(TYPES)} are; use the scrib_mlflow "
+            "that wrote it, or a newer one"
         )
         raise ScribError(msg)
     known = {field.name for field in dataclasses.fields(TYPES[name])}

@@ -65,13 +65,13 @@ def recalibrated(recalibration: Mapping[str, Any] | None, scores: ArrayLike) -> 
 
     Without a recalibration the scores are probabilities already.
     """
-    scores = np.asarray(scores, dtype=np.float64)
+    inputs = np.asarray(scores, dtype=np.float64)
     if recalibration is None:
-        return scores
+        return inputs
     if recalibration["of"] == "log":
-        scores = np.log(np.maximum(scores, recalibration["least_score"]))
+        inputs = np.log(np.maximum(inputs, recalibration["least_score"]))
     with np.errstate(invalid="ignore"):  # inf - inf: the row has no scores, and abstains
-        logits = scores * np.asarray(recalibration["slopes"], dtype=np.float64)
+        logits = inputs * np.asarray(recalibration["slopes"], dtype=np.float64)
         logits += np.asarray(recalibration["offsets"], dtype=np.float64)
         logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
@@ -79,14 +79,17 @@ def recalibrated(recalibration: Mapping[str, Any] | None, scores: ArrayLike) -> 
     return logits
 
 
-def answer_values(rule: Mapping[str, Any], probabilities: NDArray[np.float64]) -> tuple[Any, Any]:
+def answer_values(
+    rule: Mapping[str, Any], probabilities: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (n, k) what each class is worth if right, and (n,) the value of the best answer.
 
     It pays to answer where that value is not negative.
     """
     worth = probabilities * np.asarray(rule["multipliers"], dtype=np.float64)
-    charge = probabilities @ np.asarray(rule["charges"], dtype=np.float64)
-    return worth, 1.0 + worth.max(axis=1) - charge
+    with np.errstate(invalid="ignore"):  # rows without scores
+        charge = probabilities @ np.asarray(rule["charges"], dtype=np.float64)
+    return worth, np.asarray(1.0 + worth.max(axis=1) - charge)
 
 
 def optimal_sets(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:

@@ -42,6 +42,11 @@ class Calibrate(Settings):
         None, description="how often an answer may be wrong, all classes taken together"
     )
     confidence: Confidence = Field(0.95, description="of the upper bounds")
+    rule: Literal["thresholds", "optimal"] = Field(
+        "thresholds",
+        description="thresholds: a score that makes a class a member, for each class; optimal: "
+        "what a right answer is worth, for each class, which abstains less and needs probabilities",
+    )
     mode: Literal["certified", "paper"] = Field(
         "certified",
         description="certified: some rows draw a path of set classifiers, the others test it; "
@@ -71,6 +76,11 @@ class Calibrate(Settings):
     max_class_abstention: Rates | None = Field(
         None, description=f"how often the rows of a class may abstain at most: {MAPPING}"
     )
+    candidate_coverage: Rate | None = Field(
+        None,
+        description="of rule=optimal: how often the candidates of an abstention hold the true "
+        "class, for each class; default: the confidence",
+    )
     require_certificate: bool = Field(
         False, description="end with exit code 1 where nothing could be certified"
     )
@@ -85,15 +95,19 @@ class Calibrate(Settings):
         "'columns' or 'columns:[p_a, p_b]' for data that holds them already",
     )
     score_transform: Literal["none", "softmax", "sigmoid"] = Field(
-        "none", description="applied to the scores here and when served; logits need none"
+        "none",
+        description="applied to the scores here and when served; logits need softmax for "
+        "rule=optimal, and none for thresholds",
     )
     penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        1e4, description="what a squared excess over a target costs"
+        1e4, description="of rule=thresholds: what a squared excess over a target costs"
     )
-    chance_weight: Weight = Field(1.0, description="cost of an ambiguous set")
-    size_weight: Weight = Field(0.0, description="cost of each member of a set")
+    chance_weight: Weight = Field(1.0, description="of rule=thresholds: cost of an ambiguous set")
+    size_weight: Weight = Field(0.0, description="of rule=thresholds: cost of each member of a set")
     empty_weight: Weight = Field(
-        1.0, description="cost of an empty set; 1.1 prefers sets that name candidates"
+        1.0,
+        description="of rule=thresholds: cost of an empty set; 1.1 prefers sets that name "
+        "candidates",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="of the search")
     registered_model_name: str | None = Field(

@@ -111,3 +111,26 @@ def best_loss(scores, labels, target, penalty=1e4):
             loss += penalty * np.maximum(risk - target, 0) ** 2
         best = min(best, loss.min())
     return best
+
+
+def optimal_answer(probabilities, multipliers, charges):
+    """Return the class worth most where its value is not negative, None where it abstains."""
+    values = []
+    for j, p in enumerate(probabilities):
+        value = 1.0 + multipliers[j] * p
+        for q, charge in zip(probabilities, charges, strict=True):
+            value -= charge * q
+        values.append(value)
+    best = max(range(len(values)), key=lambda j: values[j])
+    return best if values[best] >= 0 else None
+
+
+def all_answers(scores):
+    """Yield, for every way to answer rows or not: certain rows, soft answers and right by class."""
+    n, k = scores.shape
+    for answers in itertools.product(range(k + 1), repeat=n):  # k stands for abstaining
+        chosen = np.array(answers)
+        certain = chosen < k
+        right = np.zeros(k)
+        np.add.at(right, chosen[certain], scores[certain, chosen[certain]])
+        yield certain.sum(), scores[certain].sum(axis=0), right

@@ -20,6 +20,7 @@ NAMES = [
     "Evaluation",
     "Fit",
     "Gated",
+    "OptimalRule",
     "Path",
     "Plan",
     "Planned",
@@ -36,6 +37,7 @@ NAMES = [
     "evaluate",
     "evaluate_sets",
     "fit_label",
+    "fit_optimal",
     "fit_sgr",
     "fit_shared_threshold",
     "fit_thresholds",
@@ -47,6 +49,7 @@ NAMES = [
     "predict_sets",
     "register",
     "to_json",
+    "with_candidates",
 ]
 PARAMETERS = {
     "fit_thresholds": """
@@ -55,6 +58,11 @@ PARAMETERS = {
         threshold_groups sample_weight confidence certify_rows allow_never initial seed effort
         threads
     """,
+    "fit_optimal": """
+        scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
+        penalty share_multipliers candidate_coverage seed
+    """,
+    "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
     "evaluate_sets": "scores labels rule confidence classes sample_weight trust",
     "fit_sgr": "scores labels overall_target delta trust classes",
@@ -66,7 +74,7 @@ PARAMETERS = {
         sample_weight max_weight trust
     """,
     "draw_path": """
-        scores labels risk_targets certify_rows classes overall_target risk_groups
+        scores labels risk_targets rule certify_rows classes overall_target risk_groups
         max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
         path_scores groups seed threads progress
     """,
@@ -80,7 +88,7 @@ PARAMETERS = {
 }
 FIELDS = {
     "Fit": """
-        method rule classes loss constraints n_rows start_losses abstention_bound seed
+        method rule classes loss constraints n_rows start_losses abstention_bound primal_gap seed
     """,
     "ConstraintFit": "name kind classes target rate excess",
     "SetReport": """
@@ -91,12 +99,13 @@ FIELDS = {
         n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate
     """,
     "ThresholdRule": "thresholds kind",
+    "OptimalRule": "multipliers charges recalibration candidate_thresholds kind",
     "SelectiveRule": "threshold on kind",
     "TopRule": "kind",
     "SetClassifier": """
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
-        fit_report certify_report n_shared package_version
+        fit_report certify_report n_shared package_version gap candidate_coverage
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
@@ -117,10 +126,10 @@ FIELDS = {
 }
 OPTIONS = {
     "Calibrate": """
-        model_uri data label risk_targets overall_target confidence mode certify_fraction
-        certify_data path_data group key waive max_class_abstention require_certificate ledger
-        classes scores_from score_transform penalty chance_weight size_weight empty_weight seed
-        registered_model_name alias batch_rows
+        model_uri data label risk_targets overall_target confidence rule mode certify_fraction
+        certify_data path_data group key waive max_class_abstention candidate_coverage
+        require_certificate ledger classes scores_from score_transform penalty chance_weight
+        size_weight empty_weight seed registered_model_name alias batch_rows
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target confidence waive
@@ -136,7 +145,7 @@ OPTIONS = {
 }
 TAGS = """
     scrib.base_model scrib.base_version scrib.certified scrib.confidence scrib.run_id
-    scrib.data_digest scrib.certificate_digest scrib.mode scrib.schema_version
+    scrib.data_digest scrib.certificate_digest scrib.mode scrib.rule scrib.schema_version
 """
 SERVED = "prediction abstain reason prediction_set set_size candidates"
 DEFAULTS = {
@@ -187,9 +196,10 @@ def test_tags_and_served_columns_are_those_promised(calibrated):
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
-    assert found["schema_version"] == 2
+    assert found["schema_version"] == 3
     assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
+    assert list(found["gap"]) == ["abstention_rate", "bound", "bound_at_risks", "n_rows"]
     assert list(found["fit_data"]) == ["source", "digest", "n_rows", "n_used"]
 
 
@@ -199,3 +209,12 @@ def test_json_keys_are_those_promised():
     keys = list(json.loads(scrib_mlflow.to_json(fit)))
     assert keys == ["schema_version", "type", *FIELDS["Fit"].split()]
     assert json.loads(scrib_mlflow.to_json(fit))["rule"]["kind"] == "thresholds"
+
+
+def test_the_json_of_an_optimal_rule_is_that_promised():
+    scores, labels = draw_scores(200)
+    fit = scrib_mlflow.fit_optimal(scores, labels, 0.3)
+    found = json.loads(scrib_mlflow.to_json(fit.rule))
+    assert list(found) == ["schema_version", "type", *FIELDS["OptimalRule"].split()]
+    assert found["kind"] == "optimal"
+    assert list(found["recalibration"]) == ["slopes", "offsets", "of", "least_score"]

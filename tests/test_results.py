@@ -62,7 +62,7 @@ def test_text_is_json_for_every_reader():
 
     report = evaluate_sets(SCORES[:1], LABELS[:1], [-np.inf] * 5)
     fields = json.loads(to_json(report), parse_constant=refuse)
-    assert fields["schema_version"] == 2
+    assert fields["schema_version"] == 3
     assert fields["by_class"]["0"]["risk"] == "NaN"
     rule = json.loads(to_json(ThresholdRule(thresholds=(-np.inf, 0.5))), parse_constant=refuse)
     assert rule["thresholds"] == ["-Infinity", 0.5]
@@ -75,11 +75,11 @@ def test_text_is_json_for_every_reader():
         ("[]", "not a result"),
         ("{}", "not a result"),
         ('{"schema_version": 9, "type": "fit"}', "version 9 of 'fit' is unknown"),
-        ('{"schema_version": 2, "type": "tree"}', "of 'tree' is unknown"),
-        ('{"schema_version": 2, "type": ["fit"]}', "is unknown"),
-        ('{"schema_version": 2, "type": "threshold_rule", "thresholds": ["x"]}', "damaged at"),
-        ('{"schema_version": 2, "type": "top_rule", "more": 1}', "damaged: it has"),
-        ('{"schema_version": 2, "type": "fit", "rule": {}}', "damaged: it has"),
+        ('{"schema_version": 3, "type": "tree"}', "of 'tree' is unknown"),
+        ('{"schema_version": 3, "type": ["fit"]}', "is unknown"),
+        ('{"schema_version": 3, "type": "threshold_rule", "thresholds": ["x"]}', "damaged at"),
+        ('{"schema_version": 3, "type": "top_rule", "more": 1}', "damaged: it has"),
+        ('{"schema_version": 3, "type": "fit", "rule": {}}', "damaged: it has"),
     ],
 )
 def test_other_text_is_refused(text, message):

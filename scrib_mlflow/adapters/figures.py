@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from scrib_mlflow.adapters.texts import worst_first
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.plan import Plan
+from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
+from scrib_mlflow.serving import answer_values, recalibrated
 
 MOST_CLASSES = 20
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
@@ -59,14 +62,26 @@ def class_figure(
     return figure
 
 
-def threshold_figure(
+def rule_figure(
+    rule: Rule,
     scores: NDArray[np.float64],
     labels: NDArray[np.int32],
-    thresholds: tuple[float, ...],
     report: SetReport,
     targets: Mapping[str, float],
 ) -> Figure:
-    """Return, for every class, the scores of its own and of other rows, and its threshold."""
+    """Return, for every class, what its own and other rows have, and where the rule divides them.
+
+    That is the score of the class and its threshold, or under an optimal rule the value of
+    answering the class, which pays from 0 on.
+    """
+    limits, axis = np.zeros(scores.shape[1]), "value of answering the class; from 0 on it pays"
+    if isinstance(rule, OptimalRule):
+        plain = asdict(rule)
+        chances = recalibrated(plain["recalibration"], scores)
+        scores, value = answer_values(plain, chances)
+        scores = scores - scores.max(axis=1, keepdims=True) + value[:, None]
+    elif isinstance(rule, ThresholdRule):
+        limits, axis = np.array(rule.thresholds), "score of the class"
     names = _shown(report, targets)
     across = min(4, len(names))
     down = math.ceil(len(names) / across)
@@ -74,12 +89,12 @@ def threshold_figure(
     for place, name in enumerate(names):
         axes = figure.add_subplot(down, across, place + 1)
         j = report.classes.index(name)
-        _histogram(axes, scores[:, j], labels == j, thresholds[j])
+        _histogram(axes, scores[:, j], labels == j, limits[j])
         axes.set_title(_literal(name), fontsize=9)
         _plain(axes)
     handles, words = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
-    figure.supxlabel("score of the class", fontsize=9)
+    figure.supxlabel(axis, fontsize=9)
     return figure
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.core.gap import Gap
 from scrib_mlflow.core.targets import OVERALL as OVERALL_CLAIM
 
 UNSAFE = re.compile(r"[^\w.\- ]")  # what MLflow refuses in a metric's name, and its separators
@@ -51,6 +52,13 @@ def certificate_metrics(
         elif claim.name == OVERALL_CLAIM:
             values[f"{prefix}overall_p_value"] = claim.p_value
     return values
+
+
+def gap_metrics(gap: Gap | None) -> dict[str, float]:
+    """Return the least abstention that is possible, at the targets and at the rule's risks."""
+    if gap is None:
+        return {}
+    return {"abstention_bound": gap.bound, "abstention_bound_at_risks": gap.bound_at_risks}
 
 
 def safe_names(classes: Sequence[str]) -> tuple[str, ...]:

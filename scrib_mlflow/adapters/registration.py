@@ -149,6 +149,7 @@ def version_tags(record: SetClassifier, run_id: str) -> dict[str, str]:
         "scrib.data_digest": record.fit_data.digest,
         "scrib.certificate_digest": seal(to_json(record)),
         "scrib.mode": record.mode,
+        "scrib.rule": record.rule.kind,
         "scrib.schema_version": str(SCHEMA_VERSION),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from scrib_mlflow.adapters import rule_texts
 from scrib_mlflow.adapters.texts import (
     MOST_CHARACTERS,
     MOST_CLASSES,
@@ -173,6 +174,7 @@ def describe(record: SetClassifier) -> str:
         f"Set classifier over {base}: one label where it is certain, candidates where it abstains.",
         verdict(record),
         f"On {which}: {abstentions(report)}",
+        *rule_texts.sentences(record),
     ]
     room = MOST_CHARACTERS - sum(map(len, paragraphs)) - 10
     for most in (MOST_CLASSES, 10, 5, 2, 1):

@@ -20,12 +20,17 @@ LEAST_DISTINCT = 0.9  # share of distinct scores: saturated ones and votes are n
 LEAST_SCORE = 1e-12
 
 
+def are_tied(scores: NDArray[np.float64]) -> bool:
+    """Return whether many scores are equal, as counted votes and saturated ones are."""
+    return len(np.unique(scores)) < LEAST_DISTINCT * scores.size
+
+
 def blur_scores(
     scores: NDArray[np.float64], of: Literal["log", "raw"], seed: int
 ) -> NDArray[np.float64]:
     """Return the scores followed by blurred copies, as many as are worth their time."""
     copies = min(MOST_COPIES, MOST_ENTRIES // scores.size - 1)
-    if copies < 1 or len(np.unique(scores)) < LEAST_DISTINCT * scores.size:
+    if copies < 1 or are_tied(scores):
         return scores
     inputs = scores
     if of == "log":

@@ -37,6 +37,7 @@ SUM_TOLERANCE = 1e-4
 
 BOUND_ROWS = 2_000  # that a bound beside a fit takes its prices from
 BOUND_PRODUCTS = 5_000_000
+BOUND_FALL = 1e-5
 BOUND_SMOOTHINGS = (0.03, 0.003)
 SHRINKS = (1.0, 0.5, 0.25, 0.1)  # prices of many classes fit their few rows too well
 
@@ -117,7 +118,7 @@ def solve_dual(
     """
     n, k = probabilities.shape
     rows = max(SAMPLE_ENTRIES // k, SAMPLE_ROWS * len(needs.right))
-    smoothings = SMOOTHINGS if start is None else SMOOTHINGS[-1:]
+    smoothings: Sequence[float] = SMOOTHINGS if start is None else SMOOTHINGS[-1:]
     if start is None and n > 2 * rows:
         chosen = np.random.default_rng([seed, n]).choice(n, rows, replace=False, shuffle=False)
         part = share[chosen] / share[chosen].sum()
@@ -174,22 +175,31 @@ def out_of_reach(
 
 
 def abstention_bound(
-    scores: Floats, weights: Floats, constraints: Sequence[Constraint], seed: int
+    probabilities: Floats,
+    weights: Floats,
+    constraints: Sequence[Constraint],
+    seed: int,
+    *,
+    priced_by: Floats | None = None,
+    most_rows: int = BOUND_ROWS,
 ) -> float:
     """Return a lower bound on abstention under these risk constraints, for calibrated scores.
 
-    Multipliers come from a sample of the rows; the bound they give holds for any multipliers and
-    is evaluated on all rows.
+    The bound holds for any multipliers. They come from a sample of the rows, or of other rows that
+    are given, so that they do not flatter; the bound is evaluated on all rows.
     """
-    needs = risk_requirements(constraints, scores.shape[1])
-    rng = np.random.default_rng([seed, len(scores)])
-    most = max(200, min(BOUND_ROWS, BOUND_PRODUCTS // needs.right.size))
-    chosen = rng.choice(len(scores), min(most, len(scores)), replace=False, shuffle=False)
-    part = weights[chosen] / weights[chosen].sum()
-    multipliers = minimise(scores[chosen], part, needs, BOUND_SMOOTHINGS, least_fall=1e-5)
+    needs = risk_requirements(constraints, probabilities.shape[1])
+    rows = probabilities if priced_by is None else priced_by
+    most = max(200, min(most_rows, BOUND_PRODUCTS // needs.right.size))
+    rng = np.random.default_rng([seed, len(rows)])
+    chosen = rng.choice(len(rows), min(most, len(rows)), replace=False, shuffle=False)
+    part = weights[chosen] if priced_by is None else np.ones(len(chosen))
+    multipliers = minimise(
+        rows[chosen], part / part.sum(), needs, BOUND_SMOOTHINGS, least_fall=BOUND_FALL
+    )
     share = weights / weights.sum()
-    shrinks = (1.0,) if most == BOUND_ROWS else SHRINKS
-    found = [certain_bound(scores, share, needs, shrink * multipliers) for shrink in shrinks]
+    shrinks = (1.0,) if most == most_rows else SHRINKS
+    found = [certain_bound(probabilities, share, needs, f * multipliers) for f in shrinks]
     return 1.0 - min(found)
 
 

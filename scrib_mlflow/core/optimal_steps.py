@@ -14,10 +14,11 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from scrib_mlflow.core.blur import are_tied
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
-from scrib_mlflow.core.optimal import make_requirements, make_rule, shared_multipliers
+from scrib_mlflow.core.pricing import make_requirements, make_rule, make_rules, shared_multipliers
 from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.core.rules import OptimalRule
 from scrib_mlflow.core.steps import MARGINS, PILOT, Candidate, Problem, error_tables, forecast
@@ -28,6 +29,7 @@ Floats = NDArray[np.float64]
 MOST_LINES = 6  # at a margin
 STEADY = 0.005  # of the certain rows, beyond one
 SMOOTHINGS = (0.01, 0.003)
+ERRORS_APART = 1.0  # errors, between the rows that give a slope
 
 
 def find_candidates(
@@ -46,6 +48,7 @@ def find_candidates(
     multipliers = solve_dual(chances, share, start, seed=problem.seed)
     counts = _count(make_rule(start, multipliers, recalibration), chances)
     tables = error_tables(problem)
+    tied = are_tied(problem.scores)
     found = []
     turns: Iterable[int] = range(len(margins))
     rising = sorted(margins)
@@ -60,17 +63,18 @@ def find_candidates(
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or _steady(problem, before, counts):
                 break
-        found.append(forecast(problem, rule, rising[turn], counts, tables))
+        found += [
+            forecast(problem, rule, rising[turn], _count(rule, chances), tables)
+            for rule in make_rules(needs, multipliers, recalibration, tied=tied)
+        ]
         if lost:  # and higher margins are further still
             break
     return tuple(found)
 
 
-def find_pilot(
-    problem: Problem, recalibration: Recalibration, own: frozenset[str]
-) -> OptimalRule:
+def find_pilot(problem: Problem, recalibration: Recalibration, own: frozenset[str]) -> OptimalRule:
     """Return the rule at which design effects are estimated."""
-    (candidate,) = find_candidates(problem, recalibration, own, None, margins=(PILOT,))
+    candidate = find_candidates(problem, recalibration, own, None, margins=(PILOT,))[0]
     assert isinstance(candidate.rule, OptimalRule)  # noqa: S101  # for mypy
     return candidate.rule
 
@@ -88,22 +92,27 @@ def _touching(
         if constraint.kind != "risk" or not (allowed[c] >= 0).any():
             continue
         rows = problem.margin.ratio(c, total)  # certify rows for each row here
-        slope, at_zero = _line(allowed[c], rows * counts.certain[list(constraint.classes)].sum())
+        certain = rows * counts.certain[list(constraint.classes)].sum()
+        slope, at_zero = _line(allowed[c], certain, constraint.target)
         due[c, list(constraint.classes)] = 1.0 - slope
         floor[c] = -at_zero / (rows * total)
     return Requirements(points.right, due, floor)
 
 
-def _line(allowed: Floats, n: float) -> tuple[float, float]:
+def _line(allowed: Floats, n: float, target: float) -> tuple[float, float]:
     """Return slope and height at 0 of the line that touches allowed errors at n, or where they
-    begin. A table of whole errors jumps, so the slope is that over some rows both ways.
+    begin. They come one by one, so the slope is that between rows where they differ; and as fewer
+    rows than the first do not pass, a line there falls as the target does.
     """  # noqa: D205  # one sentence
+    rows = np.arange(len(allowed))
     first = int(np.argmax(allowed >= 0))
+    falling = allowed[first] - target * (first - rows)
+    begun = np.where(rows < first, falling, allowed)
     n = min(max(n, first + 1.0), len(allowed) - 1.0)
-    half = np.ceil(np.sqrt(n))
-    ends = np.array([max(n - half, first), min(n + half, len(allowed) - 1.0)])
-    left, middle, right = np.interp([ends[0], n, ends[1]], np.arange(len(allowed)), allowed)
-    slope = (right - left) / max(ends[1] - ends[0], 1.0)
+    half = max(2.0 * np.sqrt(n), ERRORS_APART / target)
+    low, high = max(n - half, 0.0), min(n + half, len(allowed) - 1.0)
+    left, middle, right = np.interp([low, n, high], rows, begun)
+    slope = (right - left) / max(high - low, 1.0)
     return float(slope), float(middle - slope * n)
 
 

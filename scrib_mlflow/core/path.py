@@ -22,7 +22,7 @@ from scrib_mlflow.core.checks import as_number, check_scores
 from scrib_mlflow.core.fit import MOST_CERTIFY_ROWS, check_seed, count_threads
 from scrib_mlflow.core.groups import check_groups
 from scrib_mlflow.core.objective import Ambiguity, Margin, check_ambiguity, check_members
-from scrib_mlflow.core.optimal import check_probabilities, own_targets
+from scrib_mlflow.core.pricing import check_probabilities, own_targets
 from scrib_mlflow.core.recalibrate import Recalibration, fit_recalibration, recalibrate
 from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule

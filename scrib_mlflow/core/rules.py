@@ -96,25 +96,29 @@ def predict_sets(
 
 def _check_numbers(rule: Rule, k: int) -> None:
     """Raise unless a rule has a number for every class, and none is NaN."""
-    numbers: dict[str, tuple[float, ...]] = {}
-    if isinstance(rule, ThresholdRule):
-        numbers = {"thresholds": rule.thresholds}
-    elif isinstance(rule, OptimalRule):
-        names = ("multipliers", "charges", "candidate_thresholds")
-        numbers = {name: getattr(rule, name) for name in names}
-        if rule.recalibration is not None:
-            numbers["slopes"] = rule.recalibration.slopes
-            numbers["offsets"] = rule.recalibration.offsets
+    numbers = _numbers(rule)
     for name, values in numbers.items():
-        if len(values) != k:
+        if len(values) != k and name != "threshold":
             msg = f"the rule has {len(values)} {name} but scores have {k} columns; pass one a class"
             raise ScribError(msg)
-    if isinstance(rule, SelectiveRule):
-        numbers = {"threshold": (rule.threshold,)}
-    for name, values in numbers.items():
         if np.isnan(values).any():
             msg = f"{name} of the rule: NaN in {values}; -inf is for a class always in the set"
             raise ScribError(msg)
+
+
+def _numbers(rule: Rule) -> dict[str, tuple[float, ...]]:
+    """Return the numbers of a rule by name."""
+    if isinstance(rule, ThresholdRule):
+        return {"thresholds": rule.thresholds}
+    if isinstance(rule, SelectiveRule):
+        return {"threshold": (rule.threshold,)}
+    if isinstance(rule, TopRule):
+        return {}
+    names = ("multipliers", "charges", "candidate_thresholds")
+    numbers = {name: getattr(rule, name) for name in names}
+    if rule.recalibration is not None:
+        numbers |= {name: getattr(rule.recalibration, name) for name in ("slopes", "offsets")}
+    return numbers
 
 
 def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> NDArray[np.float64] | None:

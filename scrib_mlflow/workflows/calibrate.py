@@ -11,19 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 import scrib_mlflow
-from scrib_mlflow.adapters import figures, registration, runs, scoring, stores, texts, verdicts
-from scrib_mlflow.adapters.metrics import certificate_metrics, report_metrics
+from scrib_mlflow.adapters import (
+    figures,
+    registration,
+    rule_texts,
+    runs,
+    scoring,
+    stores,
+    texts,
+    verdicts,
+)
+from scrib_mlflow.adapters.metrics import certificate_metrics, gap_metrics, report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.core.checks import labels_for
 from scrib_mlflow.core.evaluate import SetReport
-from scrib_mlflow.core.fit import fit_thresholds
 from scrib_mlflow.core.fits import Fit
-from scrib_mlflow.core.rules import predict_sets
+from scrib_mlflow.core.rules import OptimalRule, predict_sets
 from scrib_mlflow.errors import NotCertifiedError
 from scrib_mlflow.results import Base, SetClassifier, to_json
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows.certify import certify
+from scrib_mlflow.workflows.fitting import find_gap, fit_rule, wanted_coverage
 from scrib_mlflow.workflows.parts import (
     Parts,
     Tables,
@@ -55,8 +63,8 @@ class Calibration:
 def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calibration:
     """Make a registered classifier a set classifier that keeps a risk for every class.
 
-    Scores the labelled rows with the registered model, finds a threshold for each class, logs what
-    came of it to the open run (or a new one), and registers a model that serves sets.
+    Scores the labelled rows with the registered model, finds a rule that turns scores into sets,
+    logs what came of it to the open run (or a new one), and registers a model that serves sets.
 
     Parameters
     ----------
@@ -146,8 +154,9 @@ def _make_record(
         certified = certify(settings, base, parts, run_id, say)
     n, k = parts.fit.scores.shape
     if certified is None:
-        say(f"fitting the thresholds of {k} classes on {n:,} rows")
-    fit = _fit(settings, parts.fit) if certified is None else certified.fit
+        what = "multipliers" if settings.rule == "optimal" else "thresholds"
+        say(f"fitting the {what} of {k} classes on {n:,} rows")
+    fit = fit_rule(settings, parts.fit) if certified is None else certified.fit
     classes = fit.classes
     report = _report(fit, parts.fit, settings.confidence)
     certify_report = None
@@ -179,24 +188,8 @@ def _make_record(
         certify_report=certify_report,
         n_shared=parts.n_shared,
         package_version=scrib_mlflow.__version__,
-    )
-
-
-def _fit(settings: Calibrate, scored: Scored) -> Fit:
-    classes = scored.scorer.classes
-    return fit_thresholds(
-        scored.scores,
-        labels_for(scored.labels, classes),
-        settings.risk_targets,
-        classes=classes,
-        overall_target=settings.overall_target,
-        max_class_abstention=settings.max_class_abstention,
-        waive=settings.waive,
-        penalty=settings.penalty,
-        chance_weight=settings.chance_weight,
-        size_weight=settings.size_weight,
-        empty_weight=settings.empty_weight,
-        seed=settings.seed,
+        gap=find_gap(settings, parts, fit, certified and certified.recalibration),
+        candidate_coverage=wanted_coverage(settings) if settings.rule == "optimal" else None,
     )
 
 
@@ -215,7 +208,7 @@ def _log(record: SetClassifier, parts: Parts, run_id: str) -> None:
         metrics |= report_metrics(record.certify_report)
     if record.certificate is not None:
         metrics |= certificate_metrics(record.certificate, record.classes)
-    runs.log_metrics(metrics)
+    runs.log_metrics(metrics | gap_metrics(record.gap))
     note = verdicts.describe(record)
     runs.set_tags(registration.version_tags(record, run_id), note)
     runs.log_class_table(report, record.risk_targets, "classes.json", record.certificate)
@@ -230,8 +223,10 @@ def _log(record: SetClassifier, parts: Parts, run_id: str) -> None:
             "figures/classes.png": figures.class_figure(
                 report, record.risk_targets, title=f"{record.base.name}, {which}", bounds=bounds
             ),
-            "figures/thresholds.png": figures.threshold_figure(
-                scored.scores, scored.labels, record.fit.thresholds, report, record.risk_targets
+            f"figures/{'values' if isinstance(record.rule, OptimalRule) else 'thresholds'}.png": (
+                figures.rule_figure(
+                    record.rule, scored.scores, scored.labels, report, record.risk_targets
+                )
             ),
         },
     )
@@ -283,6 +278,7 @@ def summary(done: Calibration) -> str:
         texts.abstentions(report),
         *([texts.empty_hint(report)] if texts.empty_hint(report) else []),
         verdicts.verdict(record),
+        *rule_texts.sentences(record),
         "",
         f"promote it    python -m scrib_mlflow gate --model_uri {done.model_uri} --alias champion",
         f"serve it      mlflow models serve -m models:/{done.name}@{done.alias} "

@@ -11,16 +11,19 @@ import numpy as np
 import scrib_mlflow
 from scrib_mlflow.adapters import ledger, runs
 from scrib_mlflow.adapters.progress import progress
+from scrib_mlflow.core.candidates import with_candidates
 from scrib_mlflow.core.certificate import Certificate, certify_path
 from scrib_mlflow.core.checks import labels_for
 from scrib_mlflow.core.fits import Fit, describe_rule
 from scrib_mlflow.core.objective import Ambiguity
 from scrib_mlflow.core.path import Path, draw_path
+from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.core.rows import check_rows
-from scrib_mlflow.core.rules import Rule, predict_sets
+from scrib_mlflow.core.rules import OptimalRule, Rule, predict_sets
 from scrib_mlflow.core.targets import make_constraints
 from scrib_mlflow.results import Base, PathRecord, Use, seal, to_json
 from scrib_mlflow.settings import Calibrate
+from scrib_mlflow.workflows.fitting import wanted_coverage
 from scrib_mlflow.workflows.parts import Parts
 from scrib_mlflow.workflows.rows import targets_of
 
@@ -32,6 +35,7 @@ NO_MATTER = {  # options that change nothing about what is tested
     "require_certificate",
     "registered_model_name",
     "alias",
+    "candidate_coverage",
     "batch_rows",
 }
 
@@ -43,6 +47,7 @@ class Certified(NamedTuple):
     certificate: Certificate
     path: PathRecord
     use: Use
+    recalibration: Recalibration
 
 
 def certify(
@@ -77,7 +82,15 @@ def certify(
         groups=certify_rows.group_codes(),
         waived=settings.waive,
     )
-    rule = path.steps[found.chosen or 0].rule
+    rule: Rule = path.steps[found.chosen or 0].rule
+    if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
+        rule = with_candidates(
+            rule,
+            certify_rows.scores,
+            labels_for(certify_rows.labels, classes),
+            wanted_coverage(settings),
+            classes=classes,
+        )
     return Certified(
         fit=_describe(settings, parts, rule, classes),
         certificate=found.certificate,
@@ -89,6 +102,7 @@ def certify(
             chosen=found.chosen,
         ),
         use=use,
+        recalibration=path.recalibration,
     )
 
 
@@ -113,6 +127,7 @@ def _draw(settings: Calibrate, parts: Parts, level: float) -> Path:
         fit.scores[order],
         labels_for(fit.labels[order], classes),
         settings.risk_targets,
+        rule=settings.rule,
         certify_rows=len(parts.certify.labels),
         classes=classes,
         overall_target=settings.overall_target,

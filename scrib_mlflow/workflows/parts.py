@@ -48,6 +48,7 @@ def check_options(settings: Calibrate) -> None:
     if settings.certify_fraction is not None and settings.certify_data is not None:
         msg = "certify_fraction and certify_data exclude each other; leave one of them out"
         raise InvalidSettingsError(msg)
+    _check_rule(settings)
     if settings.mode == "certified":
         return
     for name in ("certify_fraction", "path_data", "group"):
@@ -57,6 +58,25 @@ def check_options(settings: Calibrate) -> None:
     if settings.require_certificate:
         msg = "require_certificate needs mode=certified; mode=paper certifies nothing"
         raise InvalidSettingsError(msg)
+
+
+def _check_rule(settings: Calibrate) -> None:
+    """Raise for options of the other rule."""
+    if settings.rule == "thresholds":
+        if settings.candidate_coverage is not None:
+            msg = (
+                "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
+                "the members of the set, or the nearest two"
+            )
+            raise InvalidSettingsError(msg)
+        return
+    for name in ("penalty", "chance_weight", "size_weight", "empty_weight"):
+        if getattr(settings, name) != Calibrate.model_fields[name].default:
+            msg = (
+                f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
+                "targets with the least abstention, and its abstentions always name candidates"
+            )
+            raise InvalidSettingsError(msg)
 
 
 def read_tables(settings: Calibrate) -> Tables:

@@ -21,9 +21,18 @@ def test_figures_are_drawn_for_few_and_many_classes_of_any_name(k, name):
         scores, np.array(classes)[labels], thresholds, classes=classes
     )
     targets = dict.fromkeys(classes[1:], 0.1)
+    rules = [
+        scrib_mlflow.ThresholdRule(thresholds=thresholds),
+        scrib_mlflow.OptimalRule(
+            multipliers=(2.0,) * k,
+            charges=(1.5,) * k,
+            recalibration=None,
+            candidate_thresholds=(0.1,) * k,
+        ),
+    ]
     drawn = [
         figures.class_figure(report, targets, title=f"{name} rows", bounds=True),
-        figures.threshold_figure(scores, labels, thresholds, report, targets),
+        *(figures.rule_figure(rule, scores, labels, report, targets) for rule in rules),
     ]
     for figure in drawn:
         target = io.BytesIO()

@@ -1,0 +1,85 @@
+"""Candidates of abstentions: the order statistic, and the coverage that it promises."""
+
+import numpy as np
+import pytest
+
+from scrib_mlflow import OptimalRule, predict_sets, with_candidates
+from scrib_mlflow.errors import InvalidLabelsError, ScribError
+from scrib_mlflow.synthetic import draw_scores
+
+NOISE = 3**0.5
+RULE = OptimalRule(
+    multipliers=(1.0, 12.0, 6.0, 6.0, 6.0),
+    charges=(1.5, 11.0, 5.5, 5.5, 5.5),
+    recalibration=None,
+    candidate_thresholds=(np.inf,) * 5,
+)
+
+
+def test_threshold_is_the_order_statistic_of_abstained_rows_of_the_class():
+    scores, labels = draw_scores(3_000, noise=NOISE, seed=1)
+    abstains = predict_sets(scores, RULE).sum(axis=1) != 1
+    found = with_candidates(RULE, scores, labels, 0.9)
+    assert found.multipliers == RULE.multipliers
+    for j in range(5):
+        own = np.sort(scores[abstains & (labels == j), j])
+        m = int(0.1 * (len(own) + 1))
+        assert own[m - 2] < found.candidate_thresholds[j] < own[m - 1]
+        assert (own >= found.candidate_thresholds[j]).sum() == len(own) - m + 1
+
+
+def test_certain_rows_stay_and_abstentions_keep_at_least_two():
+    scores, labels = draw_scores(3_000, noise=NOISE, seed=2)
+    before, after = (
+        predict_sets(scores, rule) for rule in (RULE, with_candidates(RULE, scores, labels, 0.9))
+    )
+    certain = before.sum(axis=1) == 1
+    np.testing.assert_array_equal(before[certain], after[certain])
+    assert (before[~certain].sum(axis=1) == 2).all()
+    assert (after[~certain].sum(axis=1) >= 2).all()
+    assert (after >= before).all()
+
+
+def test_a_class_with_too_few_abstained_rows_is_always_a_candidate():
+    scores, labels = draw_scores(200, noise=NOISE, seed=3)
+    few = with_candidates(RULE, scores, labels, 0.999)
+    assert few.candidate_thresholds == (-np.inf,) * 5
+    sets = predict_sets(scores, few)
+    assert set(sets.sum(axis=1).tolist()) == {1, 5}
+
+
+def test_coverage_holds_on_average_for_every_class_where_it_abstains():
+    missed, rows = np.zeros(5), np.zeros(5)
+    fresh, truth = draw_scores(100_000, noise=NOISE, seed=500)
+    for seed in range(30):
+        scores, labels = draw_scores(1_500, noise=NOISE, seed=seed)
+        sets = predict_sets(fresh, with_candidates(RULE, scores, labels, 0.9))
+        abstains = sets.sum(axis=1) != 1
+        held = sets[np.arange(len(truth)), truth]
+        missed += np.bincount(truth[abstains & ~held], minlength=5)
+        rows += np.bincount(truth[abstains], minlength=5)
+    assert (missed / rows <= 0.105).all()
+    assert (missed / rows >= 0.02).all()  # and not because everything is a candidate
+
+
+def test_tied_probabilities_stand_on_one_side():
+    scores = np.tile([[0.4, 0.35, 0.25], [0.3, 0.3, 0.4]], (30, 1))
+    rule = OptimalRule(
+        multipliers=(1.0, 1.0, 1.0),
+        charges=(9.0, 9.0, 9.0),
+        recalibration=None,
+        candidate_thresholds=(np.inf,) * 3,
+    )
+    labels = np.zeros(60, dtype=int)
+    found = with_candidates(rule, scores, labels, 0.9).candidate_thresholds
+    assert found[0] == 0.3  # the lowest: nothing lies below it
+    found = with_candidates(rule, scores, labels, 0.4).candidate_thresholds
+    assert 0.3 < found[0] < 0.4
+
+
+def test_what_cannot_calibrate_is_refused():
+    scores, labels = draw_scores(50, seed=1)
+    with pytest.raises(InvalidLabelsError, match="one class a row"):
+        with_candidates(RULE, scores, scores, 0.9)
+    with pytest.raises(ScribError, match="candidate_coverage"):
+        with_candidates(RULE, scores, labels, 1.0)

@@ -1,0 +1,180 @@
+"""Paths of optimal rules: what their steps keep, and that certificates of theirs are true."""
+
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from scrib_mlflow import OptimalRule, draw_path, predict_sets
+from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.optimal_steps import _line
+from scrib_mlflow.core.recalibrate import fit_recalibration, recalibrate
+from scrib_mlflow.errors import InvalidScoresError
+from scrib_mlflow.synthetic import draw_scores
+from tests.oracles import optimal_answer
+
+TARGET, LEVEL, NOISE = 0.1, 0.05, 3**0.5
+SCORES, LABELS = draw_scores(3_000, noise=NOISE, seed=7)
+
+
+@pytest.fixture(scope="module")
+def path():
+    return draw_path(SCORES, LABELS, TARGET, rule="optimal", certify_rows=7_000)
+
+
+def answers_of(rule, scores):
+    """Return the class of every row by the formula itself, -1 where it abstains."""
+    found = [
+        optimal_answer(row, rule.multipliers, rule.charges)
+        for row in recalibrate(rule.recalibration, scores)
+    ]
+    return np.array([-1 if answer is None else answer for answer in found])
+
+
+def test_abstention_falls_strictly_and_power_never_rises(path):
+    rates = [step.abstention_rate for step in path.steps]
+    powers = [step.power for step in path.steps]
+    assert len(rates) >= 8
+    assert (np.diff(rates) < 0).all()
+    assert (np.diff(powers) <= 0).all()
+    assert powers[0] > 0.9
+    assert path.recalibration == fit_recalibration(SCORES, LABELS)
+    for step in path.steps:
+        assert isinstance(step.rule, OptimalRule)
+        assert step.rule.recalibration == path.recalibration
+        assert step.rule.candidate_thresholds == (np.inf,) * 5
+
+
+def test_steps_abstain_as_they_say_and_pass_as_often_as_they_say(path):
+    fresh, _ = draw_scores(200_000, noise=NOISE, seed=900)
+    for step in path.steps[::4]:
+        sets = predict_sets(SCORES, step.rule)
+        answers = answers_of(step.rule, SCORES)
+        np.testing.assert_array_equal(sets.sum(axis=1) == 1, answers >= 0)
+        np.testing.assert_array_equal(sets.argmax(axis=1)[answers >= 0], answers[answers >= 0])
+        assert step.abstention_rate == pytest.approx((answers < 0).mean(), abs=1e-12)
+        # its chance by the true probabilities, which the path has not seen
+        certain = predict_sets(fresh, step.rule).sum(axis=1) == 1
+        rows = fresh[certain].sum(axis=0) * 7_000 / len(fresh)
+        wrong = np.where(predict_sets(fresh, step.rule)[certain], 0.0, fresh[certain]).sum(axis=0)
+        risk = wrong / fresh[certain].sum(axis=0)
+        n = np.round(rows).astype(int)
+        allowed = [allowed_errors(TARGET, each, 0.95)[each] for each in n]
+        chance = np.prod(stats.binom.cdf(allowed, n, risk))
+        assert abs(chance - step.power) < 0.35  # the path knows 3,000 rows, and five must pass
+
+
+@pytest.mark.parametrize("target", [0.01, 0.1, 0.3])
+def test_lines_touch_the_allowed_errors_and_leave_too_few_rows_none(target):
+    allowed = allowed_errors(target, 20_000, 0.95)
+    rows = np.arange(len(allowed))
+    first = int(np.argmax(allowed >= 0))
+    for n in (0.0, first + 1.0, 2.5 * first, 5_000.0, 19_990.0):
+        slope, height = _line(allowed, n, target)
+        at = max(n, first + 1.0)
+        assert 0.4 * target < slope < 1.6 * target
+        assert height + slope * at == pytest.approx(np.interp(at, rows, allowed))
+        near = rows[(rows > at - np.sqrt(at)) & (rows < at + np.sqrt(at)) & (allowed >= 0)]
+        assert np.abs(height + slope * near - allowed[near]).max() < 2.0  # steps of one error
+        if n < 3 * first:
+            assert height + slope * 0.4 * first < 0  # so few rows pass nothing
+
+
+def test_further_rows_draw_the_path_where_they_are_given():
+    more, _ = draw_scores(6_000, noise=NOISE, seed=70)
+    found = draw_path(SCORES, LABELS, TARGET, rule="optimal", certify_rows=7_000, path_scores=more)
+    assert found.n_rows == 6_000
+    rate = (predict_sets(more, found.steps[0].rule).sum(axis=1) != 1).mean()
+    assert found.steps[0].abstention_rate == pytest.approx(rate, abs=1e-12)
+
+
+def test_groups_make_the_path_more_careful():
+    groups = np.arange(3_000) // 30
+    order = np.argsort(np.argmax(SCORES, axis=1), kind="stable")  # alike rows stand together
+    grouped = draw_path(
+        SCORES[order], LABELS[order], 0.2, rule="optimal", certify_rows=7_000, groups=groups
+    )
+    alone = draw_path(SCORES[order], LABELS[order], 0.2, rule="optimal", certify_rows=7_000)
+    risks = []
+    for found in (grouped, alone):
+        sets = predict_sets(SCORES, found.steps[-1].rule)
+        certain = sets.sum(axis=1) == 1
+        risks.append((certain & ~sets[np.arange(3_000), LABELS]).sum() / certain.sum())
+    assert risks[0] < risks[1]
+
+
+def test_a_target_that_no_row_count_can_pass_still_gives_a_rule():
+    found = draw_path(SCORES[:200], LABELS[:200], 0.01, rule="optimal", certify_rows=100)
+    assert found.steps
+    assert found.steps[0].power == 0.0
+    assert np.isfinite(found.steps[0].rule.multipliers).all()
+
+
+def test_scores_that_are_no_probabilities_are_refused():
+    with pytest.raises(InvalidScoresError, match="fit thresholds, which take any scores"):
+        draw_path(np.log(SCORES), LABELS, rule="optimal", certify_rows=100)
+    with pytest.raises(InvalidScoresError, match="no probabilities"):
+        draw_path(SCORES, LABELS, rule="optimal", certify_rows=100, path_scores=2 * SCORES)
+
+
+def test_overall_targets_and_caps_enter_the_path():
+    strict = draw_path(SCORES, LABELS, 0.3, overall_target=0.05, rule="optimal", certify_rows=7_000)
+    loose = draw_path(SCORES, LABELS, 0.3, rule="optimal", certify_rows=7_000)
+    assert strict.steps[-1].abstention_rate > loose.steps[-1].abstention_rate + 0.1
+    capped = draw_path(
+        SCORES, LABELS, 0.25, max_class_abstention={"1": 0.5}, rule="optimal", certify_rows=7_000
+    )
+    soft = recalibrate(capped.recalibration, SCORES)
+    certain = predict_sets(SCORES, capped.steps[-1].rule).sum(axis=1) == 1
+    assert soft[certain, 1].sum() >= 0.45 * soft[:, 1].sum()
+
+
+def distort(chances):
+    return special.softmax(1.6 * np.log(chances) + [0.8, -0.6, 0.0, 0.3, -0.3], axis=1)
+
+
+def repetition(seed, n, distorted):
+    """Return certified, false, and abstention of one data set; counts by the formula itself."""
+    scores, labels = draw_scores(n, noise=NOISE, seed=seed)
+    chances, _ = draw_scores(100_000, noise=NOISE, seed=10_000 + seed)
+    fresh = chances
+    if distorted:
+        scores, fresh = distort(scores), distort(chances)
+    at = round(0.3 * n)
+    path = draw_path(
+        scores[:at], labels[:at], TARGET, rule="optimal", certify_rows=n - at, threads=1
+    )
+    deployed = None
+    for step in path.steps:
+        answers = answers_of(step.rule, scores[at:])
+        truth = labels[at:]
+        rows = np.bincount(truth[answers >= 0], minlength=5)
+        bad = np.bincount(truth[(answers >= 0) & (answers != truth)], minlength=5)
+        if not np.where(rows > 0, stats.binom.cdf(bad, rows, TARGET), 1.0).max() <= LEVEL:
+            break
+        deployed = step.rule
+    if deployed is None:
+        return False, False, np.nan
+    sets = predict_sets(fresh, deployed)
+    certain = sets.sum(axis=1) == 1
+    wrong = np.where(sets[certain], 0.0, chances[certain]).sum(axis=0)
+    risks = wrong / chances[certain].sum(axis=0)
+    return True, not (risks <= TARGET + 1e-4).all(), 1 - certain.mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "distorted", "least_certified", "most_abstention"),
+    [(10_000, False, 0.85, 0.63), (10_000, True, 0.75, 0.66), (5_000, False, 0.3, 0.75)],
+)
+def test_certificates_are_rarely_false_and_often_given(
+    n, distorted, least_certified, most_abstention
+):
+    with ProcessPoolExecutor(2) as pool:
+        seeds = range(60)
+        found = list(pool.map(repetition, seeds, [n] * len(seeds), [distorted] * len(seeds)))
+    certified, false, abstention = np.array(found, dtype=float).T
+    assert false.sum() <= stats.binom.ppf(0.99, 60, LEVEL)
+    assert certified.mean() >= least_certified
+    assert np.nanmean(abstention) <= most_abstention
