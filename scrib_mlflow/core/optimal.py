@@ -22,7 +22,7 @@ from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
 from scrib_mlflow.core.dual import certain_bound, solve_dual
 from scrib_mlflow.core.fit import check_seed
 from scrib_mlflow.core.fits import Fit, describe_fit
-from scrib_mlflow.core.kernels import CERTAIN
+from scrib_mlflow.core.kernels import CERTAIN, RIGHT
 from scrib_mlflow.core.objective import Ambiguity, check_members, make_objective
 from scrib_mlflow.core.pricing import (
     MANY_CLASSES,
@@ -89,7 +89,8 @@ def fit_optimal(
     -------
     Fit
         With an `OptimalRule`; `abstention_bound` is what no rule of the recalibrated scores can
-        fall below, and `primal_gap` how far the rule of the same multipliers stays above.
+        fall below, and `primal_gap` how far above the rule of the same multipliers lies, or by
+        parts of rows below.
     """
     targets = Targets(
         risk_targets=risk_targets,
@@ -154,38 +155,41 @@ def _aim(
             gap = float(1.0 - tried[0][1].all_certain / rows.weights.sum()) - bound
         fit, counts = min(tried, key=lambda each: each[0].loss)
         found.append(fit)
-        off = _off_target(fit, counts, constraints, multipliers @ together, soft=len(rows.soft) > 0)
+        off = _off_target(counts, constraints, together, multipliers, soft=len(rows.soft) > 0)
         if np.abs(off - 1.0).max() <= CLOSE:
             break
-        aims = np.minimum(aims * np.clip(off, 0.5, 2.0) ** -STRIDE, 0.999)
+        aims = np.minimum(aims * np.clip(off @ together, 0.5, 2.0) ** -STRIDE, 0.999)
     best = min(found, key=lambda each: each.loss)
     return replace(best, abstention_bound=bound, primal_gap=gap, seed=seed)
 
 
 def _off_target(
-    fit: Fit,
     counts: Counts,
     constraints: Sequence[Constraint],
+    together: Floats,
     multipliers: Floats,
     *,
     soft: bool,
 ) -> Floats:
-    """Return (c,) how many times its target each risk is; 1 where there is nothing to correct.
+    """Return (g,) how many times its target each risk is; 1 where there is nothing to correct.
 
-    A risk below its target counts only by what the noise of labels does not explain, and where the
-    target has a price at all.
+    Risks that share a multiplier count as one. A risk below its target counts only by what the
+    noise of labels does not explain, and where the target has a price at all.
     """
     by_constraint, _ = constraint_counts(counts, constraints)
-    off = np.ones(len(constraints))
-    for c, kept in enumerate(fit.constraints):
-        if kept.kind != "risk" or not kept.rate > 0:
+    certain, right = together @ by_constraint[:, CERTAIN], together @ by_constraint[:, RIGHT]
+    off = np.ones(len(together))
+    for g, members in enumerate(together):
+        first = constraints[int(np.argmax(members))]  # the others have the same target
+        wrong = certain[g] - right[g]
+        if first.kind != "risk" or not wrong > 0:
             continue
-        noise = np.sqrt(kept.target * (1 - kept.target) / by_constraint[c, CERTAIN])
-        if kept.rate > kept.target:
-            off[c] = kept.rate / kept.target
-        elif multipliers[c] > 0:
-            highest = kept.rate + (0.0 if soft else ERRORS * noise)
-            off[c] = min(highest / kept.target, 1.0)
+        rate, target = wrong / certain[g], first.target
+        if rate > target:
+            off[g] = rate / target
+        elif multipliers[g] > 0:
+            noise = 0.0 if soft else ERRORS * np.sqrt(target * (1 - target) / certain[g])
+            off[g] = min((rate + noise) / target, 1.0)
     return off
 
 

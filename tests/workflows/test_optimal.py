@@ -1,0 +1,325 @@
+"""rule=optimal through every layer: calibrated, certified, registered, served, judged, promoted."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import requests
+from click.testing import CliRunner
+from scipy import special, stats
+
+import scrib_mlflow
+from scrib_mlflow.adapters.servers import serve
+from scrib_mlflow.cli import main
+from scrib_mlflow.errors import ScribError
+from tests.conftest import copy_store, using
+from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
+from tests.oracles import optimal_answer
+from tests.test_serve import ALONE
+from tests.workflows.gates import champion, failed
+
+TARGET = 0.05
+
+
+@pytest.fixture(scope="module")
+def folder(empty_store, tmp_path_factory):
+    """A store where version 1 has thresholds, version 2 is optimal, and the base model is gone."""
+    place = tmp_path_factory.mktemp("optimal")
+    with using(copy_store(empty_store, place), place):
+        uri = register_mixture()
+        draw_mixture(3000, seed=1).to_parquet("rows.parquet")
+        draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
+        for rule in ("thresholds", "optimal"):
+            scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=TARGET, rule=rule)
+    return place
+
+
+@pytest.fixture
+def both(folder):
+    """That store, for tests that only read it."""
+    with using(f"sqlite:///{folder / 'mlflow.db'}", folder) as uri:
+        yield uri
+
+
+def read_record(version):
+    uri = f"models:/base-scrib/{version}"
+    place = mlflow.models.get_model_info(uri).flavors["python_function"]["artifacts"]["scrib"]
+    path = mlflow.artifacts.download_artifacts(f"{uri}/{place['path']}")
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def probabilities(record, rows):
+    """Return the recalibrated scores of rows, from scrib.json and scikit-learn alone."""
+    scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(rows[FEATURES])
+    bent = record["rule"]["recalibration"]
+    logs = np.log(np.maximum(scores, bent["least_score"]))
+    return special.softmax(logs * bent["slopes"] + bent["offsets"], axis=1)
+
+
+def expected_sets(record, rows):
+    """Return sets as lists of names, worth most first, by the formula itself."""
+    rule = record["rule"]
+    found = []
+    for row in probabilities(record, rows):
+        worth = row * rule["multipliers"]
+        ranked = [int(j) for j in np.argsort(-worth)]
+        answer = optimal_answer(row, rule["multipliers"], rule["charges"])
+        if answer is not None:
+            found.append([CLASSES[answer]])
+            continue
+        enough = row >= [float(value) for value in rule["candidate_thresholds"]]
+        found.append([CLASSES[j] for place, j in enumerate(ranked) if place < 2 or enough[j]])
+    return found
+
+
+def test_the_certificate_is_the_binomial_test_of_the_formula_on_rows_the_path_never_saw(both):
+    record = read_record(2)
+    assert record["rule"]["kind"] == "optimal"
+    assert record["certified"]
+    rows = pd.read_parquet("rows.parquet")
+    labels = np.array([CLASSES.index(name) for name in rows["label"]])
+    from scrib_mlflow.adapters.digests import case_hashes  # noqa: PLC0415
+
+    run_id = mlflow.MlflowClient().get_model_version("base-scrib", "2").run_id
+    hashes = pd.read_parquet(
+        mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="rows.parquet")
+    )
+    certify = np.isin(
+        case_hashes(rows[FEATURES], labels), hashes.query("part == 'certify'")["hash"]
+    )
+    assert certify.sum() == record["certify_data"]["n_used"]
+    sets = expected_sets(record, rows)
+    certain = certify & np.array([len(each) == 1 for each in sets])
+    for j, claim in enumerate(record["certificate"]["claims"]):
+        own = certain & (labels == j)
+        wrong = own & np.array([each[0] != CLASSES[j] for each in sets])
+        assert (claim["n_certain"], claim["n_wrong"]) == (own.sum(), wrong.sum())
+        p = stats.binom.cdf(wrong.sum(), own.sum(), TARGET)
+        assert claim["p_value"] == pytest.approx(p)
+        assert p <= 0.05
+        # the candidates: the order statistic of abstained certify rows of the class
+        asked = certify & ~certain & (labels == j)
+        ranked = np.sort(probabilities(record, rows)[asked, j])
+        m = int(0.05 * (len(ranked) + 1) + 1e-9)
+        limit = float(record["rule"]["candidate_thresholds"][j])
+        assert limit == -np.inf if m == 0 else (ranked >= limit).sum() == len(ranked) - m + 1
+
+
+def test_the_last_of_the_path_that_passed_is_deployed_with_candidates(both):
+    record = scrib_mlflow.from_json(json.dumps(read_record(2)))
+    run_id = mlflow.MlflowClient().get_model_version("base-scrib", "2").run_id
+    text = Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="path.json"))
+    path = scrib_mlflow.from_json(text.read_text(encoding="utf-8"))
+    step = path.steps[record.path.chosen].rule
+    assert (step.multipliers, step.charges) == (record.rule.multipliers, record.rule.charges)
+    assert step.recalibration == record.rule.recalibration == path.recalibration
+    assert step.candidate_thresholds == (np.inf,) * 3
+    assert record.candidate_coverage == record.confidence == 0.95
+
+
+def test_two_versions_with_different_rules_answer_in_one_process(both):
+    rows = draw_mixture(400, seed=9)
+    first, second = (mlflow.pyfunc.load_model(f"models:/base-scrib/{v}") for v in (1, 2))
+    params = {"explain": True}
+    for _ in range(2):  # in turn, so that one cannot have spoilt the other
+        thresholds = first.predict(rows[FEATURES], params=params)
+        optimal = second.predict(rows[FEATURES], params=params)
+        assert optimal["prediction_set"].tolist() == expected_sets(read_record(2), rows)
+        scores = np.array(thresholds["scores"].tolist())
+        sets = scores >= np.array(thresholds["thresholds"][0])
+        assert thresholds["set_size"].tolist() == sets.sum(axis=1).tolist()
+    served = ["prediction", "abstain", "reason", "prediction_set", "set_size", "candidates"]
+    assert list(thresholds) == [*served, "scores", "thresholds", "class_miscoverage"]
+    assert list(optimal) == [*served, "scores", "multipliers", "class_miscoverage"]
+    assert optimal["multipliers"][0] == read_record(2)["rule"]["multipliers"]
+    assert not thresholds["prediction_set"].equals(optimal["prediction_set"])
+
+
+def test_every_abstention_names_at_least_two_candidates_and_a_bad_row_none(both):
+    rows = draw_mixture(300, seed=9)[FEATURES]
+    rows.loc[7, "x1"] = np.nan
+    answers = mlflow.pyfunc.load_model("models:/base-scrib/2").predict(rows)
+    assert answers.loc[7].to_dict() == {
+        "prediction": "",
+        "abstain": True,
+        "reason": "invalid_scores",
+        "prediction_set": [],
+        "set_size": 0,
+        "candidates": [],
+    }
+    asked = answers[answers["abstain"]].drop(7)
+    assert len(asked) > 10
+    assert (asked["reason"] == "ambiguous").all()
+    assert (asked["candidates"].map(len) >= 2).all()
+    assert (asked["candidates"] == asked["prediction_set"]).all()
+    certain = answers[~answers["abstain"]]
+    assert (certain["candidates"].str[0] == certain["prediction"]).all()
+
+
+def test_it_is_served_over_http_and_without_this_package(both, folder, tmp_path):
+    rows = draw_mixture(40, seed=9)[FEATURES]
+    expected = expected_sets(read_record(2), rows)
+    with serve("models:/base-scrib/2", both, tmp_path / "server.log") as address:
+        body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
+        answer = requests.post(f"{address}/invocations", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["predictions"]
+    assert [row["prediction_set"] for row in found] == expected
+    assert found[0]["multipliers"] == read_record(2)["rule"]["multipliers"]
+    alone = subprocess.run(
+        [sys.executable, "-c", ALONE, both, "models:/base-scrib/2"],
+        input=rows.to_json(orient="records"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert alone.returncode == 0, alone.stderr
+    assert [row["prediction_set"] for row in json.loads(alone.stdout)] == expected
+
+
+def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
+    client = mlflow.MlflowClient()
+    for version, kind in (("1", "thresholds"), ("2", "optimal")):
+        found = client.get_model_version("base-scrib", version)
+        assert found.tags["scrib.rule"] == kind
+        gap = read_record(version)["gap"]
+        metrics = mlflow.get_run(found.run_id).data.metrics
+        assert metrics["abstention_bound"] == gap["bound"]
+        assert metrics["abstention_bound_at_risks"] == gap["bound_at_risks"]
+        assert metrics["abstention_rate"] == pytest.approx(gap["abstention_rate"])
+        assert gap["bound"] < gap["bound_at_risks"] <= gap["abstention_rate"]
+        assert "the best possible at the targets is" in found.description
+        assert ("names at least two candidates" in found.description) == (kind == "optimal")
+        names = {each.path for each in client.list_artifacts(found.run_id, "figures")}
+        drawn = "values" if kind == "optimal" else "thresholds"
+        assert names == {"figures/classes.png", f"figures/{drawn}.png"}
+
+
+def test_evaluate_and_gate_take_either_rule(folder, tmp_path):
+    place = tmp_path / "copy"
+    shutil.copytree(folder, place)  # artifacts are read from where they were
+    with using(f"sqlite:///{place / 'mlflow.db'}", place):
+        done = scrib_mlflow.evaluate("models:/base-scrib/2", "fresh.parquet", "label")
+        assert done.report.empty_rate == 0
+        assert max(each.risk for each in done.report.by_class.values()) < 0.06
+        assert scrib_mlflow.gate("models:/base-scrib/1").decision.passed
+        promoted = scrib_mlflow.gate(
+            "models:/base-scrib/2",
+            data="fresh.parquet",
+            label="label",
+            max_abstention_increase=0.05,
+        )
+        assert promoted.decision.passed, failed(promoted)
+        assert champion() == "2"
+        refused = scrib_mlflow.gate("models:/base-scrib/2", risk_targets=0.01)
+        assert not refused.decision.passed
+
+
+@pytest.fixture
+def mixed(store):
+    """A registered classifier and rows for it."""
+    uri = register_mixture()
+    draw_mixture(1500, seed=1).to_parquet("rows.parquet")
+    return uri
+
+
+def test_paper_mode_fits_all_rows_and_says_that_nothing_is_proved(mixed):
+    done = scrib_mlflow.calibrate(
+        mixed, "rows.parquet", "label", risk_targets=TARGET, rule="optimal", mode="paper"
+    )
+    record = done.classifier
+    assert not record.certified
+    assert record.fit.method == "optimal"
+    assert record.fit_report.n == 1500
+    for name in CLASSES:
+        assert record.fit_report.by_class[name].risk <= TARGET + 0.004
+    text = mlflow.MlflowClient().get_model_version(done.name, done.version).description
+    assert "chosen on these same rows, so this proves nothing" in text
+
+
+def test_groups_overall_targets_and_coverage_reach_the_rule(mixed):
+    rows = pd.read_parquet("rows.parquet").assign(patient=np.arange(1500) // 5)
+    rows.to_parquet("grouped.parquet")
+    done = scrib_mlflow.calibrate(
+        mixed,
+        "grouped.parquet",
+        "label",
+        risk_targets={"hard": 0.15, "default": 0.2},
+        overall_target=0.06,
+        rule="optimal",
+        group="patient",
+        waive=["easy"],
+        candidate_coverage=0.6,
+    )
+    record = done.classifier
+    assert record.candidate_coverage == 0.6
+    assert [claim.name for claim in record.certificate.claims] == ["hard", "middle", "overall"]
+    assert record.certificate.approximate
+    # the overall target is a price of its own, so charges are no multiple of class targets
+    assert record.rule.charges[0] > 0
+    text = mlflow.MlflowClient().get_model_version(done.name, done.version).description
+    assert "those of a group are not, so this is approximate" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rule", "optimal", "--empty_weight", "1.1"], "empty_weight is for rule=thresholds"),
+        (["--rule", "optimal", "--penalty", "10"], "penalty is for rule=thresholds"),
+        (["--candidate_coverage", "0.9"], "candidate_coverage is for rule=optimal"),
+        (["--rule", "best"], "rule"),
+        (
+            ["--rule", "optimal", "--scores_from", "decision_function"],
+            "the scores are no probabilities, which the optimal rule needs",
+        ),
+    ],
+)
+@pytest.mark.parametrize("mode", ["certified", "paper"])
+def test_what_the_rule_cannot_take_is_refused_and_nothing_is_registered(
+    mixed, options, message, mode
+):
+    done = CliRunner().invoke(
+        main,
+        [
+            *("calibrate", "--model_uri", mixed, "--data", "rows.parquet", "--label", "label"),
+            *("--mode", mode, *options),
+        ],
+    )
+    assert done.exit_code != 0
+    assert message in done.output
+    assert "Traceback" not in done.output
+    assert [each.name for each in mlflow.MlflowClient().search_registered_models()] == ["base"]
+
+
+def test_logits_are_taken_where_a_softmax_is_asked_for(mixed):
+    done = scrib_mlflow.calibrate(
+        mixed,
+        "rows.parquet",
+        "label",
+        rule="optimal",
+        scores_from="decision_function",
+        score_transform="softmax",
+    )
+    assert done.classifier.certified
+    rows = draw_mixture(50, seed=9)[FEATURES]
+    answers = mlflow.pyfunc.load_model(done.model_uri).predict(rows)
+    assert not answers["abstain"].all()
+
+
+def test_files_of_the_schema_before_are_still_read(both):
+    record = read_record(1)
+    old = {key: value for key, value in record.items() if key not in {"gap", "candidate_coverage"}}
+    old["fit"] = {key: value for key, value in old["fit"].items() if key != "primal_gap"}
+    found = scrib_mlflow.from_json(json.dumps({**old, "schema_version": 2}))
+    assert found.gap is None
+    assert found.rule == scrib_mlflow.from_json(json.dumps(record)).rule
+    with pytest.raises(ScribError, match="schema version 1 "):
+        scrib_mlflow.from_json(json.dumps({**old, "schema_version": 1}))
