@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, fit_thresholds, predict_sets
 from scrib_mlflow.core.certificate import certify_path
-from scrib_mlflow.core.rules import ThresholdRule
+from scrib_mlflow.core.path import RuleName
+from scrib_mlflow.core.rules import Rule, ThresholdRule
 from scrib_mlflow.core.tally import p_values, tally_sets
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 
 Floats = NDArray[np.float64]
-Rules = Iterable[ThresholdRule]
+Rules = Iterable[Rule]
 TARGET, CONFIDENCE = 0.1, 0.95
 NOISE = 3**0.5
 SIZES = (5_000, 10_000)
@@ -86,7 +87,7 @@ def _once(name: str, n: int, seed: int) -> Outcome:
 
 def _cell(name: str, n: int, *, quick: bool) -> str:
     progress(f"guarantee: {name}, N = {n:,}")
-    most = PATH_REPETITIONS if PROCEDURES[name] is follow_path else REPETITIONS
+    most = PATH_REPETITIONS if name in OFTEN else REPETITIONS
     repetitions = FEW if quick else most
     outcomes = repeat(name, n, range(repetitions))
     given, false = (np.mean([o[j] for o in outcomes]) for j in (0, 1))
@@ -119,19 +120,34 @@ def certify_bound(rows: Rows, _: int) -> Outcome:
     return _outcome(_certified([ThresholdRule(thresholds=thresholds)], certify))
 
 
-def follow_path(rows: Rows, _: int) -> Outcome:
+def follow_path(rows: Rows, _: int, rule: RuleName = "thresholds") -> Outcome:
     """Draw a path on three tenths, test it on the rest."""
     fit, certify = rows.split(0.3)
-    path = draw_path(*fit, TARGET, certify_rows=len(certify.labels), threads=1)
+    path = draw_path(*fit, TARGET, rule=rule, certify_rows=len(certify.labels), threads=1)
     return _outcome(_certified([step.rule for step in path.steps], certify))
 
 
-def follow_unlabelled(rows: Rows, seed: int) -> Outcome:
+def follow_distorted(rows: Rows, _: int, rule: RuleName = "thresholds") -> Outcome:
+    """Do the same with scores that are too bold and lean to some classes."""
+    fit, certify = Rows(distort(rows.scores), rows.labels).split(0.3)
+    path = draw_path(*fit, TARGET, rule=rule, certify_rows=len(certify.labels), threads=1)
+    return _outcome(_certified([step.rule for step in path.steps], certify), distort)
+
+
+def follow_unlabelled(rows: Rows, seed: int, rule: RuleName = "thresholds") -> Outcome:
     """Draw the path on further rows without labels; a tenth of the labelled ones recalibrates."""
     fit, certify = rows.split(0.1)
     more, _ = draw_scores(UNLABELLED_ROWS, noise=NOISE, seed=UNLABELLED_SEED + seed)
-    path = draw_path(*fit, TARGET, certify_rows=len(certify.labels), path_scores=more, threads=1)
+    path = draw_path(
+        *fit, TARGET, rule=rule, certify_rows=len(certify.labels), path_scores=more, threads=1
+    )
     return _outcome(_certified([step.rule for step in path.steps], certify))
+
+
+def distort(chances: Floats) -> Floats:
+    """Return probabilities that a miscalibrated model would give."""
+    tilted = chances**1.6 * np.exp([0.8, -0.6, 0.0, 0.3, -0.3])
+    return np.asarray(tilted / tilted.sum(axis=1, keepdims=True))
 
 
 PROCEDURES: dict[str, Callable[[Rows, int], Outcome]] = {
@@ -140,15 +156,23 @@ PROCEDURES: dict[str, Callable[[Rows, int], Outcome]] = {
     "half fit to point targets, half certify": certify_once,
     "half fit to the bound, half certify": certify_bound,
     "path from 30 %, fixed-sequence test on 70 %": follow_path,
+    "the same, scores miscalibrated": follow_distorted,
     f"path from {UNLABELLED_ROWS:,} unlabelled, test on 90 %": follow_unlabelled,
+    "optimal rule: path from 30 %, test on 70 %": partial(follow_path, rule="optimal"),
+    "optimal rule: the same, scores miscalibrated": partial(follow_distorted, rule="optimal"),
+    "optimal rule: path from 20,000 unlabelled": partial(follow_unlabelled, rule="optimal"),
 }
+OFTEN = (
+    "path from 30 %, fixed-sequence test on 70 %",
+    "optimal rule: path from 30 %, test on 70 %",
+)
 
 
 def _fit(rows: Rows, **more: float) -> tuple[float, ...]:
     return fit_thresholds(*rows, TARGET, threads=1, **more).thresholds
 
 
-def _certified(rules: Rules, rows: Rows) -> ThresholdRule | None:
+def _certified(rules: Rules, rows: Rows) -> Rule | None:
     """Return the rule that a fixed-sequence test ends with."""
     rules = list(rules)
     tested = certify_path(
@@ -161,12 +185,12 @@ def _certified(rules: Rules, rows: Rows) -> ThresholdRule | None:
     return None if tested.chosen is None else rules[tested.chosen]
 
 
-def _outcome(rule: ThresholdRule | None) -> Outcome:
-    """Hold a rule against the true probabilities of fresh rows."""
+def _outcome(rule: Rule | None, model: Callable[[Floats], Floats] | None = None) -> Outcome:
+    """Hold a rule against the true probabilities of fresh rows, which a model may distort."""
     if rule is None:
         return Outcome(given=False, false=False, abstention=np.nan)
     chances = _fresh_scores()
-    sets = predict_sets(chances, rule)
+    sets = predict_sets(chances if model is None else model(chances), rule)
     certain = sets.sum(axis=1) == 1
     wrong = np.where(sets[certain], 0.0, chances[certain]).sum(axis=0)
     risks = wrong / chances[certain].sum(axis=0)
