@@ -21,16 +21,18 @@ from scrib_mlflow import __version__, settings
 CALIBRATE = """Make a registered classifier a set classifier, certify it, and register it.
 
 Scores the labelled rows with the registered model. Some of them draw a path of set classifiers,
-each with a threshold for every class, from the one most likely to keep the risk targets to the one
-that abstains least; the others test it in that order, and the last that passes is certified. Logs
-tables and figures, and registers a model that serves sets, under the alias candidate.
+from the one most likely to keep the risk targets to the one that abstains least; the others test it
+in that order, and the last that passes is certified. Each has a threshold for every class or, with
+rule=optimal, a price, which abstains less where scores are probabilities of three or more classes.
+Logs tables and figures, and registers a model that serves sets, under the alias candidate.
 
 \b
 Examples:
   python -m scrib_mlflow calibrate --model_uri models:/sleep/3 \\
       --data validation.parquet --label stage
   python -m scrib_mlflow calibrate --model_uri models:/sleep@champion \\
-      --data validation.csv --label stage --risk_targets "{N1: 0.2, default: 0.1}"
+      --data validation.csv --label stage --risk_targets "{N1: 0.2, default: 0.1}" \\
+      --rule optimal
   mlflow run . -e calibrate --env-manager local -P model_uri=models:/sleep/3 \\
       -P data=validation.parquet -P label=stage -P risk_targets=targets.yaml
 """

@@ -5,7 +5,8 @@ import math
 import mlflow
 import pytest
 
-from tests.models import FEATURES, draw_table
+import scrib_mlflow
+from tests.models import FEATURES, draw_mixture, draw_table, register_mixture
 
 pytestmark = pytest.mark.slow
 sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed (extra: heavy)")
@@ -22,6 +23,15 @@ def spark():
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def optimal_uri(store):
+    """The URI of a set classifier with an optimal rule."""
+    uri = register_mixture()
+    draw_mixture(900, seed=1).to_parquet("rows.parquet")
+    options = {"rule": "optimal", "mode": "paper", "risk_targets": 0.02}
+    return scrib_mlflow.calibrate(uri, "rows.parquet", "label", **options).model_uri
 
 
 def test_spark_udf_needs_no_result_type_and_gives_the_same_answers(spark, calibrated):
@@ -60,3 +70,15 @@ def test_explained_numbers_reach_spark(spark, calibrated):
     found = [row.answer.asDict() for row in answers.collect()]
     names = ["prediction", "scores", "thresholds"]
     assert found == expected[names].to_dict(orient="records")
+
+
+def test_an_optimal_rule_gives_the_same_columns_in_spark(spark, optimal_uri):
+    rows = draw_mixture(60, seed=11)[FEATURES]
+    rows.loc[7, "x1"] = math.nan
+    expected = mlflow.pyfunc.load_model(optimal_uri).predict(rows)
+    udf = mlflow.pyfunc.spark_udf(spark, optimal_uri, env_manager="local")
+    frame = spark.createDataFrame(rows).coalesce(1)
+    answers = frame.select(udf(*FEATURES).alias("answer")).select("answer.*")
+    found = [row.asDict() for row in answers.collect()]
+    assert found == expected.to_dict(orient="records")
+    assert {row["reason"] for row in found} == {"", "ambiguous", "invalid_scores"}

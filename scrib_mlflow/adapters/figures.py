@@ -74,14 +74,17 @@ def rule_figure(
     That is the score of the class and its threshold, or under an optimal rule the value of
     answering the class, which pays from 0 on.
     """
-    limits, axis = np.zeros(scores.shape[1]), "value of answering the class; from 0 on it pays"
+    limits, title = np.zeros(scores.shape[1]), "value of answering the class; from 0 on it pays"
     if isinstance(rule, OptimalRule):
         plain = asdict(rule)
         chances = recalibrated(plain["recalibration"], scores)
         scores, value = answer_values(plain, chances)
         scores = scores - scores.max(axis=1, keepdims=True) + value[:, None]
     elif isinstance(rule, ThresholdRule):
-        limits, axis = np.array(rule.thresholds), "score of the class"
+        limits, title = (
+            np.array(rule.thresholds),
+            "score of the class; a member from its threshold on",
+        )
     names = _shown(report, targets)
     across = min(4, len(names))
     down = math.ceil(len(names) / across)
@@ -94,7 +97,7 @@ def rule_figure(
         _plain(axes)
     handles, words = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
-    figure.supxlabel(axis, fontsize=9)
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
@@ -135,7 +138,7 @@ def _histogram(
         shares = counts / max(chosen.sum(), 1)
         axes.stairs(shares, edges, fill=True, alpha=0.7, color=colour, label=word)
     if math.isfinite(threshold):
-        axes.axvline(threshold, color=BLACK, linewidth=1.5, label="threshold")
+        axes.axvline(threshold, color=BLACK, linewidth=1.5, label="limit")
     axes.set_yticks([])
 
 

@@ -80,6 +80,17 @@ def candidate_sentence(record: SetClassifier) -> str:
     )
 
 
+def measured_candidates(record: SetClassifier, report: SetReport) -> list[str]:
+    """Return how often candidates held the true class on other rows, where a rule promises it."""
+    held = abstained_coverage(report)
+    if record.candidate_coverage is None or math.isnan(held):
+        return []
+    return [
+        f"Where it abstains, the true class is among its candidates on {percent(held)} of the "
+        f"rows; {percent(record.candidate_coverage)} were asked of each class."
+    ]
+
+
 def abstained_coverage(report: SetReport) -> float:
     """Return how often the sets of rows that abstain hold the true class; NaN where none does."""
     abstained = report.n - report.n_certain

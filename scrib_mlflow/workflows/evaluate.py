@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scrib_mlflow.adapters import figures, runs, scoring, stores, texts, verdicts
+from scrib_mlflow.adapters import figures, rule_texts, runs, scoring, stores, texts, verdicts
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.evaluate import SetReport
@@ -110,7 +110,9 @@ def _log(done: Evaluation) -> None:
     runs.log_metrics(metrics | report_metrics(report, prefix=prefix))
     runs.set_tags(
         {"scrib.model_uri": done.model_uri, "scrib.base_model": record.base.name},
-        f"{done.model_uri} on {report.n:,} rows. {texts.abstentions(report)}\n\n"
+        f"{done.model_uri} on {report.n:,} rows. "
+        + " ".join([texts.abstentions(report), *rule_texts.measured_candidates(record, report)])
+        + "\n\n"
         + texts.class_markdown(report, record.risk_targets, bounds=not done.fitted),
     )
     runs.log_class_table(report, record.risk_targets, "classes.json")
@@ -137,6 +139,7 @@ def summary(done: Evaluation) -> str:
         *texts.folded(report, texts.MOST_PRINTED),
         "",
         texts.abstentions(report),
+        *rule_texts.measured_candidates(done.classifier, report),
         meaning,
     ]
     if done.n_shared is None:

@@ -209,6 +209,8 @@ def test_evaluate_and_gate_take_either_rule(folder, tmp_path):
     with using(f"sqlite:///{place / 'mlflow.db'}", place):
         done = scrib_mlflow.evaluate("models:/base-scrib/2", "fresh.parquet", "label")
         assert done.report.empty_rate == 0
+        note = mlflow.get_run(done.run_id).data.tags["mlflow.note.content"]
+        assert "the true class is among its candidates on" in note
         assert max(each.risk for each in done.report.by_class.values()) < 0.06
         assert scrib_mlflow.gate("models:/base-scrib/1").decision.passed
         promoted = scrib_mlflow.gate(
