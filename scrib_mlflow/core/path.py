@@ -134,6 +134,7 @@ def draw_path(
         chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
     )
     check_ambiguity(weights, constraints)
+    _check_rule(rule, weights, penalty)
     _check_path_rows(rows, targets, constraints)
     drawing = _path_scores(rows, path_scores)
     if rule == "optimal":
@@ -172,6 +173,16 @@ def draw_path(
         n_rows=len(drawing),
         seed=problem.seed,
     )
+
+
+def _check_rule(rule: str, weights: Ambiguity, penalty: Target) -> None:
+    """Refuse unknown rules, and what the optimal one would not heed."""
+    if rule not in {"thresholds", "optimal"}:
+        msg = f"rule is {rule!r}; use 'thresholds' or 'optimal'"
+        raise InvalidTargetsError(msg)
+    if rule == "optimal" and (weights != Ambiguity() or penalty != Targets().penalty):
+        msg = "ambiguity weights and penalties are for thresholds; the optimal rule has none"
+        raise InvalidTargetsError(msg)
 
 
 def _check_path_rows(rows: Labelled, targets: Targets, constraints: tuple[Constraint, ...]) -> None:

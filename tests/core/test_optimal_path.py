@@ -10,7 +10,7 @@ from scrib_mlflow import OptimalRule, draw_path, predict_sets
 from scrib_mlflow.core.bounds import allowed_errors
 from scrib_mlflow.core.optimal_steps import _line
 from scrib_mlflow.core.recalibrate import fit_recalibration, recalibrate
-from scrib_mlflow.errors import InvalidScoresError
+from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError
 from scrib_mlflow.synthetic import draw_scores
 from tests.oracles import optimal_answer
 
@@ -121,6 +121,19 @@ def test_scores_that_are_no_probabilities_are_refused():
         draw_path(np.log(SCORES), LABELS, rule="optimal", certify_rows=100)
     with pytest.raises(InvalidScoresError, match="no probabilities"):
         draw_path(SCORES, LABELS, rule="optimal", certify_rows=100, path_scores=2 * SCORES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "best"}, "use 'thresholds' or 'optimal'"),
+        ({"rule": "optimal", "size_weight": 0.1}, "are for thresholds"),
+        ({"rule": "optimal", "penalty": 10.0}, "are for thresholds"),
+    ],
+)
+def test_what_the_rule_would_not_heed_is_refused(options, message):
+    with pytest.raises(InvalidTargetsError, match=message):
+        draw_path(SCORES, LABELS, certify_rows=100, **options)
 
 
 def test_overall_targets_and_caps_enter_the_path():
