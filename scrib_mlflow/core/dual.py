@@ -23,17 +23,20 @@ from scrib_mlflow.core.targets import Constraint
 Floats = NDArray[np.float64]
 
 BONUS = 1e-3  # for a right answer: of rules that are equally certain, the one more often right
-MOST_PRICE = 1e3  # of a requirement, in units of 1 / its share of the rows; more is out of reach
+MOST_PRICE = 1e4  # of a requirement, in units of 1 / its share of the rows
+OUT_OF_REACH = 1e3  # a price from which on a requirement is taken for impossible
 FIRST_PRICES = 5.0  # of all requirements together, where nothing better is known
 SAMPLE_ENTRIES = 50_000  # rows times classes with which a long problem begins
 SAMPLE_ROWS = 100  # at least, for each requirement
 SMOOTHINGS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+FINEST = 0.0003  # beyond them, where rows are few
 LEAST_FALL = 1e-7  # of the dual, in a step that is still worth it
 SETTLED = 1.0 - 1e-6  # a row that chooses as surely as this adds nothing to the curvature
-MOST_STEPS = 20
-MOST_HALVINGS = 12
+LEAST_DAMPING, MOST_DAMPING = 1e-6, 1e4  # of the curvature, in its own mean
+MOST_STEPS = 25
+MOST_HALVINGS = 8
 TINY = 1e-12
-SUM_TOLERANCE = 1e-4
+RANGE_TOLERANCE, SUM_TOLERANCE = 1e-6, 2e-3  # float32 leaves [0, 1] a little, float16 sums badly
 
 BOUND_ROWS = 2_000  # that a bound beside a fit takes its prices from
 BOUND_PRODUCTS = 5_000_000
@@ -71,8 +74,8 @@ class Smoothed(NamedTuple):
 
 
 def are_probabilities(scores: Floats) -> bool:
-    """Return whether scores lie in [0, 1] and every row sums to one."""
-    if scores.min() < 0 or scores.max() > 1:
+    """Return whether scores lie in [0, 1] and every row sums to one, but for rounding."""
+    if scores.min() < -RANGE_TOLERANCE or scores.max() > 1 + RANGE_TOLERANCE:
         return False
     sums = scores @ np.ones(scores.shape[1])
     return bool(np.abs(sums - 1).max() <= SUM_TOLERANCE)
@@ -94,7 +97,8 @@ def certain_bound(
     """Return how often a rule that meets the requirements can be certain at most."""
     worth, charge = prices(needs, multipliers, bonus=0.0)
     values = (probabilities * worth).max(axis=1) + (1.0 - probabilities @ charge)
-    return min(1.0, float(share @ np.maximum(values, 0.0) - multipliers @ needs.floor))
+    found = share @ np.maximum(values, 0.0) - multipliers @ needs.floor
+    return float(np.clip(found, 0.0, 1.0))  # below 0 where requirements exclude each other
 
 
 def prices(
@@ -117,6 +121,8 @@ def solve_dual(
     Where rows are many, a sample of them comes first. `start` are multipliers nearby.
     """
     n, k = probabilities.shape
+    if not len(needs.right):
+        return np.zeros(0)
     rows = max(SAMPLE_ENTRIES // k, SAMPLE_ROWS * len(needs.right))
     smoothings: Sequence[float] = SMOOTHINGS if start is None else SMOOTHINGS[-1:]
     if start is None and n > 2 * rows:
@@ -124,6 +130,8 @@ def solve_dual(
         part = share[chosen] / share[chosen].sum()
         start = minimise(probabilities[chosen], part, needs, SMOOTHINGS)
         smoothings = SMOOTHINGS[-2:]
+    if n * k <= SAMPLE_ENTRIES:
+        smoothings = (*smoothings, FINEST)
     return minimise(probabilities, share, needs, smoothings, start)
 
 
@@ -140,7 +148,7 @@ def minimise(
     By hand, because importing scipy.optimize takes longer than a fit, and because a general method
     does not use that the second derivative is at hand.
     """
-    scale = np.maximum((share @ probabilities) @ np.abs(needs.due).T, TINY)
+    scale = _scale(probabilities, share, needs)
     scaled = Requirements(
         needs.right / scale[:, None], needs.due / scale[:, None], needs.floor / scale
     )
@@ -150,8 +158,9 @@ def minimise(
     columns = np.ascontiguousarray(probabilities.T)  # sums over few classes are quick this way
     for width in smoothings:
         now = _smoothed(price, width, columns, share, scaled)
+        damping = LEAST_DAMPING
         for _ in range(MOST_STEPS):
-            step = _newton_step(now, price, columns, share, scaled)
+            step = _newton_step(now, price, columns, share, scaled, damping)
             fall = float(now.gradient @ step)
             if not -fall > least_fall:
                 break
@@ -159,10 +168,13 @@ def minimise(
                 trial = price + 0.5**halving * step
                 after = _smoothed(trial, width, columns, share, scaled)
                 if after.value <= now.value + 1e-4 * 0.5**halving * fall:
+                    price, now = np.clip(trial, 0.0, MOST_PRICE), after
+                    damping = max(damping / 10.0, LEAST_DAMPING)
                     break
-            else:
-                break
-            price, now = np.clip(trial, 0.0, MOST_PRICE), after
+            else:  # the second-order model does not hold so far: shorter steps, more downhill
+                damping *= 1e3
+                if damping > MOST_DAMPING:
+                    break
     return price / scale
 
 
@@ -170,8 +182,14 @@ def out_of_reach(
     probabilities: Floats, share: Floats, needs: Requirements, multipliers: Floats
 ) -> NDArray[np.bool_]:
     """Return (c,) which requirements cannot be met together with the others."""
-    scale = np.maximum((share @ probabilities) @ np.abs(needs.due).T, TINY)
-    return np.asarray(multipliers * scale >= 0.99 * MOST_PRICE)
+    scale = _scale(probabilities, share, needs)
+    return np.asarray(multipliers * scale >= OUT_OF_REACH)
+
+
+def _scale(probabilities: Floats, share: Floats, needs: Requirements) -> Floats:
+    """Return (c,) the rows that a requirement is about, as shares of all; its price is per row."""
+    size = np.maximum(np.abs(needs.due), needs.right)
+    return np.maximum((share @ probabilities) @ size.T, TINY)
 
 
 def abstention_bound(
@@ -189,6 +207,8 @@ def abstention_bound(
     are given, so that they do not flatter; the bound is evaluated on all rows.
     """
     needs = risk_requirements(constraints, probabilities.shape[1])
+    if not len(needs.right):
+        return 0.0  # nothing is asked for
     rows = probabilities if priced_by is None else priced_by
     most = max(200, min(most_rows, BOUND_PRODUCTS // needs.right.size))
     rng = np.random.default_rng([seed, len(rows)])
@@ -223,7 +243,12 @@ def _smoothed(
 
 
 def _newton_step(
-    at: Smoothed, price: Floats, columns: Floats, share: Floats, needs: Requirements
+    at: Smoothed,
+    price: Floats,
+    columns: Floats,
+    share: Floats,
+    needs: Requirements,
+    damping: float,
 ) -> Floats:
     """Return the step to the least of the second-order model that stays within the bounds.
 
@@ -236,7 +261,7 @@ def _newton_step(
     if not len(moving):
         return step
     second = _curvature(at, columns, share, needs.only(free))
-    second[np.diag_indices_from(second)] += TINY + 1e-6 * np.trace(second) / len(second)
+    second[np.diag_indices_from(second)] += TINY + damping * np.trace(second) / len(second)
     inside = np.ones(len(moving), dtype=np.bool_)
     found = np.zeros(len(moving))
     while inside.any():
