@@ -122,10 +122,10 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
         up = _values(found, method, "worst_excess")
         x, y = float(np.mean(across)), float(np.mean(up))
         colour = _colour(method)
-        style = {"color": colour, "markeredgecolor": BLACK, "markersize": 8, "clip_on": False}
+        mark = axes.plot(x, y, MARKS[place % len(MARKS)], color=colour, label=literal(method))[0]
+        mark.set(markeredgecolor=BLACK, markersize=8, clip_on=False, zorder=3)
         axes.hlines(y, min(across), max(across), color=colour, linewidth=1)
         axes.vlines(x, min(up), max(up), color=colour, linewidth=1)
-        axes.plot(x, y, MARKS[place % len(MARKS)], label=literal(method), zorder=3, **style)
     axes.set_xlabel("rows that abstain, %", fontsize=9)
     axes.set_ylabel("risk above target, %\nworst class", fontsize=9)
     axes.set_ylim(bottom=0)

@@ -26,7 +26,7 @@ from scrib_mlflow.core.halves import group_codes, halve
 from scrib_mlflow.core.optimal import fit_optimal
 from scrib_mlflow.core.pricing import check_probabilities
 from scrib_mlflow.core.rows import Labelled, check_rows
-from scrib_mlflow.core.targets import Target, Targets, by_name, make_constraints
+from scrib_mlflow.core.targets import Target, Targets, by_name, known_classes, make_constraints
 from scrib_mlflow.errors import (
     InvalidLabelsError,
     InvalidScoresError,
@@ -143,9 +143,10 @@ def compare_rules(
     make_constraints(
         Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive), rows.classes
     )
-    targets = _enforced(risk_targets, rows.classes, waive)
+    waived = tuple(rows.classes[j] for j in known_classes("waive", waive, rows.classes))
+    targets = _enforced(risk_targets, rows.classes, waived)
     sgr_target = overall_target or _mean_target(targets, rows)
-    common = {"classes": rows.classes, "waive": tuple(map(str, waive))}
+    common = {"classes": rows.classes, "waive": waived}
     methods = _methods(targets, sgr_target, risk_targets, overall_target, check_seed(seed), common)
     for name, values in (trust or {}).items():
         sgr = methods[SGR].fit
@@ -154,7 +155,7 @@ def compare_rules(
     for name in skipped:
         del methods[name]
     codes = None if groups is None else group_codes(groups, len(rows.scores))
-    needed = [j for j, name in enumerate(rows.classes) if name not in common["waive"]]
+    needed = [j for j, name in enumerate(rows.classes) if name not in waived]
     turns = list(range(repeats))
     trials: list[Trial] = []
     for repeat in progress(turns) if progress else turns:
@@ -177,11 +178,10 @@ def compare_rules(
 
 
 def _enforced(
-    risk_targets: Target, classes: tuple[str, ...], waive: Sequence[str]
+    risk_targets: Target, classes: tuple[str, ...], waived: Sequence[str]
 ) -> dict[str, float]:
     """Return the targets by class name, or say that there is none to be compared by."""
     by_index = by_name("risk_targets", risk_targets, classes)
-    waived = set(map(str, waive))
     targets = {classes[j]: rate for j, rate in by_index.items() if classes[j] not in waived}
     if not targets:
         msg = "every class is waived, so no risk can be above its target; leave one enforced"

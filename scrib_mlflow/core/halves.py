@@ -44,7 +44,7 @@ def _check_classes(rows: Labelled, groups: NDArray[np.int64] | None, needed: Seq
     what = "row" if groups is None else "group"
     for j in needed:
         own = rows.labels == j
-        count = np.count_nonzero(own) if groups is None else len(np.unique(groups[own]))
+        count = len(np.unique(np.flatnonzero(own) if groups is None else groups[own]))
         if count < 2:
             msg = (
                 f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among those to "
