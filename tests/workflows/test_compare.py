@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from mlflow.models import infer_signature
+from sklearn.linear_model import LogisticRegression
 
 import scrib_mlflow
 from scrib_mlflow.adapters.digests import case_hashes, key_hashes
@@ -146,6 +148,23 @@ def test_the_command_prints_a_table_and_what_was_not_read(base):
     assert len({len(line) for line in lines[2:9]}) == 1
     assert "SGR bounds the overall risk by 13." in done.stdout
     assert "The other 840 rows are those that calibrate, told the same" in done.stdout
+
+
+def test_trust_is_no_input_of_a_model_that_names_none(store, rows):
+    rows.drop(columns="who").to_parquet("rows.parquet")
+    features = rows[FEATURES].to_numpy()
+    model = LogisticRegression().fit(features, rows["label"])
+    with mlflow.start_run():
+        mlflow.sklearn.log_model(
+            model,
+            name="model",
+            signature=infer_signature(features, model.predict(features)),
+            pip_requirements=["mlflow", "scikit-learn", "skops"],
+            registered_model_name="unnamed",
+        )
+    options = {"trust": "sure", "repeats": 1}
+    done = scrib_mlflow.compare("models:/unnamed/1", "rows.parquet", "label", **options)
+    assert done.comparison.methods[-1] == "SGR on sure"
 
 
 def test_logits_leave_the_optimal_rule_out_with_a_word(base):
