@@ -136,7 +136,7 @@ def test_groups_stay_whole_and_each_class_is_in_both_halves(monkeypatch):
     halves = []
     halve = module.halve
     monkeypatch.setattr(module, "halve", lambda *given: halves.append(halve(*given)) or halves[-1])
-    found = compare_rules(SCORES, LABELS, 0.2, groups=groups, repeats=3)
+    found = compare_rules(SCORES, LABELS, 0.2, groups=groups, repeats=2)
     assert found.n_groups == 30
     for fitted in halves:
         shares = np.bincount(groups, fitted) / 20

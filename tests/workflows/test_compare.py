@@ -17,7 +17,8 @@ from scrib_mlflow.cli import main
 from scrib_mlflow.core.split import split_rows
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.workflows import compare as workflow
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
+from tests.conftest import copy_store, using
+from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
 
 METHODS = ["SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"]
 
@@ -29,10 +30,21 @@ def rows():
     return table.assign(who=np.arange(1200) // 10, sure=table[FEATURES].max(axis=1))
 
 
+@pytest.fixture(scope="module")
+def folder(empty_store, tmp_path_factory):
+    """A store with a registered classifier, made once."""
+    place = tmp_path_factory.mktemp("compared")
+    with using(copy_store(empty_store, place), place):
+        register_mixture()
+    return place
+
+
 @pytest.fixture
-def base(mixture, rows):
-    rows.to_parquet("rows.parquet")
-    return mixture
+def base(folder, rows):
+    """The classifier, in its store, beside the file of rows."""
+    with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
+        rows.to_parquet("rows.parquet")
+        yield "models:/base/1"
 
 
 def certify_groups(rows, seed=0):
@@ -150,7 +162,7 @@ def test_the_command_prints_a_table_and_what_was_not_read(base):
     assert "The other 840 rows are those that calibrate, told the same" in done.stdout
 
 
-def test_trust_is_no_input_of_a_model_that_names_none(store, rows):
+def test_trust_is_no_input_of_a_model_that_names_none(base, rows):
     rows.drop(columns="who").to_parquet("rows.parquet")
     features = rows[FEATURES].to_numpy()
     model = LogisticRegression().fit(features, rows["label"])
