@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scrib_mlflow.core.certificate import Claim as Claim
     from scrib_mlflow.core.certificate import certify_path as certify_path
     from scrib_mlflow.core.certificate import certify_sets as certify_sets
+    from scrib_mlflow.core.compare import Comparison as Comparison
     from scrib_mlflow.core.evaluate import (
         ClassReport as ClassReport,
     )
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from scrib_mlflow.results import to_json as to_json
     from scrib_mlflow.workflows.calibrate import Calibration as Calibration
     from scrib_mlflow.workflows.calibrate import calibrate as calibrate
+    from scrib_mlflow.workflows.compare import Compared as Compared
+    from scrib_mlflow.workflows.compare import compare as compare
     from scrib_mlflow.workflows.evaluate import Evaluation as Evaluation
     from scrib_mlflow.workflows.evaluate import evaluate as evaluate
     from scrib_mlflow.workflows.gate import Gated as Gated
@@ -80,6 +83,8 @@ _HOMES = {
     "Certificate": "core.certificate",
     "Claim": "core.certificate",
     "ClassReport": "core.evaluate",
+    "Compared": "workflows.compare",
+    "Comparison": "core.compare",
     "ConstraintFit": "core.fits",
     "Decision": "results",
     "Evaluation": "workflows.evaluate",
@@ -98,6 +103,7 @@ _HOMES = {
     "calibrate": "workflows.calibrate",
     "certify_path": "core.certificate",
     "certify_sets": "core.certificate",
+    "compare": "workflows.compare",
     "draw_path": "core.path",
     "evaluate": "workflows.evaluate",
     "evaluate_sets": "core.evaluate",

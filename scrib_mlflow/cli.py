@@ -69,6 +69,20 @@ needs, and the chance of passing.
 Example:
   python -m scrib_mlflow plan --data validation.parquet --label stage --risk_targets 0.05
 """
+COMPARE = """Compare SCRIB with other methods on rows that calibrate would fit.
+
+The classifier's scores under SCRIB, the optimal rule, SCRIB- (one threshold for all classes), SGR
+(a bound on the overall risk), LABEL (mis-coverage by class) and plain top-1. All are fitted on the
+same random half of the rows and measured on the other half, several times. The rows that calibrate
+would certify on take no part, so choosing by this table spends no certificate.
+
+\b
+Examples:
+  python -m scrib_mlflow compare --model_uri models:/sleep/3 \\
+      --data validation.parquet --label stage --risk_targets "{N1: 0.2, default: 0.1}"
+  mlflow run . -e compare --env-manager local -P model_uri=models:/sleep/3 \\
+      -P data=validation.parquet -P label=stage -P group=patient -P repeats=50
+"""
 REGISTER = """Register the model of a calibrate run that could not register it.
 
 \b
@@ -93,6 +107,7 @@ def main() -> None:
     \b
     The usual order:
       plan        what can be certified with the rows at hand
+      compare     which method suits them, by rows that certify nothing
       calibrate   a registered classifier becomes a certified set classifier
       evaluate    measure it on other rows
       gate        move an alias to it, if it keeps what a policy asks for
@@ -166,5 +181,6 @@ _command("calibrate", settings.Calibrate, CALIBRATE)
 _command("evaluate", settings.Evaluate, EVALUATE)
 _command("gate", settings.Gate, GATE)
 _command("plan", settings.Plan, PLAN)
+_command("compare", settings.Compare, COMPARE)
 _command("register", settings.Register, REGISTER)
 _command("demo", settings.Demo, DEMO)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from scrib_mlflow.core.certificate import Certificate
+from scrib_mlflow.core.compare import Comparison
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fits import Fit
 from scrib_mlflow.core.gap import Gap
@@ -177,6 +178,7 @@ Result = (
     | Certificate
     | Path
     | Plan
+    | Comparison
     | Decision
     | ThresholdRule
     | OptimalRule
@@ -185,6 +187,7 @@ Result = (
 )
 TYPES: dict[str, type[Any]] = {
     "certificate": Certificate,
+    "comparison": Comparison,
     "decision": Decision,
     "fit": Fit,
     "optimal_rule": OptimalRule,

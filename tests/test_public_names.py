@@ -15,6 +15,8 @@ NAMES = [
     "Certificate",
     "Claim",
     "ClassReport",
+    "Compared",
+    "Comparison",
     "ConstraintFit",
     "Decision",
     "Evaluation",
@@ -33,6 +35,7 @@ NAMES = [
     "calibrate",
     "certify_path",
     "certify_sets",
+    "compare",
     "draw_path",
     "evaluate",
     "evaluate_sets",
@@ -65,7 +68,7 @@ PARAMETERS = {
     "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
     "evaluate_sets": "scores labels rule confidence classes sample_weight trust",
-    "fit_sgr": "scores labels overall_target delta trust classes",
+    "fit_sgr": "scores labels overall_target delta trust classes waive",
     "fit_label": "scores labels miscoverage_targets conformal classes waive",
     "fit_top1": "scores labels risk_targets classes overall_target waive",
     "fit_shared_threshold": "scores labels options",
@@ -83,6 +86,7 @@ PARAMETERS = {
     "calibrate": "model_uri data label parameters",
     "gate": "model_uri parameters",
     "plan": "data label parameters",
+    "compare": "model_uri data label parameters",
     "evaluate": "model_uri data label parameters",
     "register": "run_id parameters",
 }
@@ -121,6 +125,10 @@ FIELDS = {
     """,
     "Gated": "name version alias run_id moved decision",
     "Planned": "run_id plan",
+    "Compared": "run_id model_uri data comparison",
+    "Comparison": """
+        classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
+    """,
     "Calibration": "name version alias model_uri run_id classifier",
     "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
 }
@@ -138,6 +146,10 @@ OPTIONS = {
     """,
     "Plan": """
         data label risk_targets confidence certify_fraction group waive abstention risk_share
+    """,
+    "Compare": """
+        model_uri data label risk_targets overall_target certify_fraction group key waive classes
+        scores_from score_transform trust repeats seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows",
     "Register": "run_id registered_model_name alias",

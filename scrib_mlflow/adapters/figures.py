@@ -46,14 +46,14 @@ def class_figure(
                 "never certain", (0, place), (4, 0), textcoords="offset points", va="center"
             )
     risks.set_xlabel("wrong among the certain rows of the class, %")
-    risks.set_yticks(places, [_literal(name) for name in names])
+    risks.set_yticks(places, [literal(name) for name in names])
     risks.invert_yaxis()
     rates.barh(places, [100 * each.abstention_rate for each in found], color=ORANGE, height=0.6)
     rates.set_xlabel("rows of the class that abstain, %")
     rates.set_xlim(0, 100)
     for axes in (risks, rates):
-        _plain(axes)
-    figure.suptitle(_literal(title), fontsize=11)
+        plain(axes)
+    figure.suptitle(literal(title), fontsize=11)
     drawn = dict(zip(*reversed(risks.get_legend_handles_labels()), strict=True))
     words = [word for word in ("risk", "to its upper bound", "target") if word in drawn]
     figure.legend(
@@ -76,9 +76,9 @@ def rule_figure(
     """
     limits, title = np.zeros(scores.shape[1]), "value of answering the class; from 0 on it pays"
     if isinstance(rule, OptimalRule):
-        plain = asdict(rule)
-        chances = recalibrated(plain["recalibration"], scores)
-        scores, value = answer_values(plain, chances)
+        fields = asdict(rule)
+        chances = recalibrated(fields["recalibration"], scores)
+        scores, value = answer_values(fields, chances)
         scores = scores - scores.max(axis=1, keepdims=True) + value[:, None]
     elif isinstance(rule, ThresholdRule):
         limits, title = (
@@ -93,8 +93,8 @@ def rule_figure(
         axes = figure.add_subplot(down, across, place + 1)
         j = report.classes.index(name)
         _histogram(axes, scores[:, j], labels == j, limits[j])
-        axes.set_title(_literal(name), fontsize=9)
-        _plain(axes)
+        axes.set_title(literal(name), fontsize=9)
+        plain(axes)
     handles, words = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(title, fontsize=10)
@@ -113,13 +113,13 @@ def plan_figure(plan: Plan) -> Figure:
     limits = [100 * each.target for each in shown]
     targets.plot(limits, places, "|", color=BLACK, markersize=16, mew=2.5, label="target")
     targets.set_xlabel("target, %")
-    targets.set_yticks(places, [_literal(each.name) for each in shown])
+    targets.set_yticks(places, [literal(each.name) for each in shown])
     targets.invert_yaxis()
     chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
     chances.set_xlabel("chance of passing, %")
     chances.set_xlim(0, 100)
     for axes in (targets, chances):
-        _plain(axes)
+        plain(axes)
     assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
     figure.suptitle(f"What can be certified, at an assumed {assumed}", fontsize=11)
     handles, words = targets.get_legend_handles_labels()
@@ -149,11 +149,12 @@ def _shown(report: SetReport, targets: Mapping[str, float]) -> list[str]:
     return worst_first(report, targets)[:MOST_CLASSES]
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
+    """Leave out what a figure does not need."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Return a text that matplotlib does not take for a formula."""
     return text.replace("$", r"\$")

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ MOST_METRICS = 1000  # a server takes no more at once
 NOTE = "mlflow.note.content"
 CASES = "rows.parquet"
 NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrate run
-MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured a set classifier
+MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured something
 
 
 @contextmanager
@@ -139,6 +139,18 @@ def _claimed(claim: Claim | None) -> dict[str, float | str]:
         "risk_upper_simultaneous": claim.risk_upper_simultaneous,
         "status": claim.status,
     }
+
+
+def log_rows(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Log rows as a table that the MLflow UI can sort."""
+    mlflow.log_table(pd.DataFrame([*rows]), path)
+
+
+def log_child(name: str, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+    """Log a run inside the active one, so that the MLflow UI can compare it with its siblings."""
+    with mlflow.start_run(run_name=name, nested=True):
+        mlflow.log_params(dict(params))
+        log_metrics(metrics)
 
 
 def log_cases(parts: Mapping[str, NDArray[np.uint64]]) -> None:

@@ -51,6 +51,7 @@ def fit_sgr(
     delta: float = 0.05,
     trust: ArrayLike | None = None,
     classes: Sequence[object] | None = None,
+    waive: Sequence[str] = (),
 ) -> Fit:
     """Fit SGR (Geifman and El-Yaniv 2017): one threshold on how sure a row is, overall risk only.
 
@@ -60,8 +61,8 @@ def fit_sgr(
 
     Parameters
     ----------
-    scores, labels, classes
-        As for `fit_thresholds`; labels are hard.
+    scores, labels, classes, waive
+        As for `fit_thresholds`; labels are hard. A waived class may be without rows.
     overall_target, delta : float
         The risk, and the probability that it is exceeded after all.
     trust : (n,) array, optional
@@ -81,7 +82,7 @@ def fit_sgr(
     wrong = rows.scores.argmax(axis=1) != rows.labels
     threshold = _sgr_threshold(ranked_by, wrong, target, delta)
     rule = SelectiveRule(threshold=threshold, on="score" if given is None else "trust")
-    targets = Targets(risk_targets=None, overall_target=target)
+    targets = Targets(risk_targets=None, overall_target=target, waive=waive)
     return _measured("sgr", rule, rows, targets, Ambiguity(), given)
 
 

@@ -113,6 +113,21 @@ def choose(tables: Tables, data: Prepared, settings: Calibrate) -> NDArray[np.bo
     return chosen
 
 
+def without(data: Prepared, chosen: NDArray[np.bool_]) -> Prepared:
+    """Return the rows of `data` that are not chosen to certify, before they are scored."""
+    table, kept = data.table, ~chosen
+    fit = replace(
+        table,
+        what=f"the fit rows of {table.what}",
+        rows=table.rows[kept],
+        record=replace(table.record, n_used=int(np.count_nonzero(kept))),
+        keys=None if table.keys is None else table.keys[kept],
+        groups=None if table.groups is None else table.groups[kept],
+    )
+    features = None if data.features is None else data.features[kept]
+    return data._replace(table=fit, labels=data.labels[kept], features=features)
+
+
 def _check_groups(tables: Tables, chosen: NDArray[np.bool_] | None, group: str | None) -> None:
     """Raise where a group stands among the certify rows and among others."""
     if group is None:

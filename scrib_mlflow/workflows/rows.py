@@ -35,7 +35,7 @@ class Table:
     label: str | None  # its column of true classes, None for rows without
     keys: NDArray[np.uint64] | None = None  # (n,) hashes of a column that identifies rows
     groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
-    beside: tuple[str, ...] = ()  # the columns of both
+    beside: tuple[str, ...] = ()  # columns that are no inputs: those of both, and others
 
     def group_codes(self) -> NDArray[np.int64] | None:
         """Return the group of each row as a number from 0, None without groups."""
@@ -246,8 +246,7 @@ def _features(
             )
             raise InvalidDataError(msg)
         columns = list(settings.classes)
-    others = [name for name in (settings.label, settings.group, settings.key) if name is not None]
-    found = tables.features(table.rows, inputs, [*others, *columns])
+    found = tables.features(table.rows, inputs, [settings.label, *table.beside, *columns])
     if found is None or like is None or like.features is None or tables.input_names(inputs):
         return found
     missing = [str(name) for name in like.features.columns if name not in found.columns]

@@ -1,0 +1,282 @@
+"""Methods side by side: fitted on random halves of the rows, measured on the others.
+
+A class's excess is how far its risk on the measured rows is above its target, never below 0. A
+silent class has no risk: its excess counts as 0, so the number of silent classes stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.baselines import fit_label, fit_sgr, fit_shared_threshold, fit_top1
+from scrib_mlflow.core.chains import Progress
+from scrib_mlflow.core.checks import check_trust, labels_for
+from scrib_mlflow.core.evaluate import SetReport, evaluate_sets
+from scrib_mlflow.core.fit import check_seed, fit_thresholds
+from scrib_mlflow.core.fits import NAN, Fit
+from scrib_mlflow.core.halves import group_codes, halve
+from scrib_mlflow.core.optimal import fit_optimal
+from scrib_mlflow.core.pricing import check_probabilities
+from scrib_mlflow.core.rows import Labelled, check_rows
+from scrib_mlflow.core.targets import Target, Targets, by_name, known_classes, make_constraints
+from scrib_mlflow.errors import (
+    InvalidLabelsError,
+    InvalidScoresError,
+    InvalidTargetsError,
+    ScribError,
+)
+
+SCRIB, OPTIMAL, SHARED, SGR, LABEL, TOP = "SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"
+METRICS = (  # of a trial, and means over trials
+    "abstention_rate",
+    "size_ambiguity",
+    "empty_rate",
+    "overall_risk",
+    "mean_excess",
+    "worst_excess",
+    "n_silent",
+    "fit_seconds_ratio",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One method on the measured half of one random split."""
+
+    method: str
+    repeat: int
+    abstention_rate: float
+    size_ambiguity: float
+    empty_rate: float
+    overall_risk: float  # NaN where nothing is certain
+    mean_excess: float  # over the classes that have a target
+    worst_excess: float
+    n_silent: int  # classes with a target and no certain row; their excess counts as 0
+    excess: dict[str, float]  # by class
+    fit_seconds_ratio: float = field(compare=False)  # to SCRIB's fit of the same rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Methods on the same random splits of the same rows."""
+
+    classes: tuple[str, ...]
+    targets: dict[str, float]  # of the classes that have one enforced
+    overall_target: float | None
+    sgr_target: float  # the overall target, or the mean of the targets, weighted by class rows
+    n_rows: int
+    n_groups: int | None  # that are halved in place of rows
+    repeats: int
+    methods: tuple[str, ...]
+    skipped: dict[str, str]  # methods that these scores do not allow, and why
+    trials: tuple[Trial, ...]
+
+    def of(self, method: str) -> tuple[Trial, ...]:
+        """Return the trials of a method."""
+        return tuple(trial for trial in self.trials if trial.method == method)
+
+    def means(self, method: str) -> dict[str, float]:
+        """Return the mean of each metric over the trials where it is defined."""
+        return {name: _mean([getattr(t, name) for t in self.of(method)]) for name in METRICS}
+
+
+class _Method(NamedTuple):
+    """How a method is fitted."""
+
+    fit: Callable[..., Fit]
+    trust: NDArray[np.float64] | None = None  # (n,) what it ranks rows by, if it is given
+
+
+def compare_rules(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    risk_targets: Target = 0.1,
+    *,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+    waive: Sequence[str] = (),
+    trust: Mapping[str, ArrayLike] | None = None,
+    groups: ArrayLike | None = None,
+    repeats: int = 10,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare SCRIB with other methods on random halves of the same rows.
+
+    Parameters
+    ----------
+    scores, labels, risk_targets, classes, overall_target, waive
+        As for `fit_thresholds`; labels are hard. LABEL takes the risk targets for mis-coverage
+        targets. SGR takes the overall target, or where there is none the mean of the risk targets,
+        weighted by the rows of the classes.
+    trust : mapping, optional
+        Further numbers that say how sure a row is, (n,) each, by name: SGR is fitted on each.
+    groups : (n,) array, optional
+        What rows belong together; a group is never split.
+    repeats : int
+        Random splits.
+    seed : int
+        Of the splits and of the searches.
+    progress : callable, optional
+        Takes the numbers of the repeats and yields them, saying how far the work is.
+
+    Returns
+    -------
+    Comparison
+        The optimal rule is skipped, with the reason, where scores are no probabilities.
+    """
+    rows = check_rows(scores, labels, classes, None)
+    if len(rows.soft):
+        msg = "labels must be one class a row, not soft labels"
+        raise InvalidLabelsError(msg)
+    if repeats < 1:
+        msg = f"repeats is {repeats}, but must be 1 or more"
+        raise ScribError(msg)
+    make_constraints(
+        Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive), rows.classes
+    )
+    waived = tuple(rows.classes[j] for j in known_classes("waive", waive, rows.classes))
+    targets = _enforced(risk_targets, rows.classes, waived)
+    sgr_target = overall_target or _mean_target(targets, rows)
+    common = {"classes": rows.classes, "waive": waived}
+    methods = _methods(targets, sgr_target, risk_targets, overall_target, check_seed(seed), common)
+    for name, values in (trust or {}).items():
+        sgr = methods[SGR].fit
+        methods[f"{SGR} on {name}"] = _Method(sgr, check_trust(values, len(rows.scores)))
+    skipped = _skipped(rows.scores)
+    for name in skipped:
+        del methods[name]
+    codes = None if groups is None else group_codes(groups, len(rows.scores))
+    needed = [j for j, name in enumerate(rows.classes) if name not in waived]
+    turns = list(range(repeats))
+    trials: list[Trial] = []
+    for repeat in progress(turns) if progress else turns:
+        fitted = halve(rows, codes, needed, np.random.default_rng([seed, repeat]))
+        if not trials:
+            _fit(methods[SCRIB], rows, fitted)  # the first fit of a process loads kernels
+        trials += _try_methods(methods, rows, fitted, targets, repeat)
+    return Comparison(
+        classes=rows.classes,
+        targets=targets,
+        overall_target=overall_target,
+        sgr_target=sgr_target,
+        n_rows=len(rows.scores),
+        n_groups=None if codes is None else int(codes.max()) + 1,
+        repeats=repeats,
+        methods=tuple(methods),
+        skipped=skipped,
+        trials=tuple(trials),
+    )
+
+
+def _enforced(
+    risk_targets: Target, classes: tuple[str, ...], waived: Sequence[str]
+) -> dict[str, float]:
+    """Return the targets by class name, or say that there is none to be compared by."""
+    by_index = by_name("risk_targets", risk_targets, classes)
+    targets = {classes[j]: rate for j, rate in by_index.items() if classes[j] not in waived}
+    if not targets:
+        msg = "every class is waived, so no risk can be above its target; leave one enforced"
+        raise InvalidTargetsError(msg)
+    return targets
+
+
+def _mean_target(targets: dict[str, float], rows: Labelled) -> float:
+    sizes = dict(zip(rows.classes, rows.class_weight().tolist(), strict=True))
+    total = sum(sizes[name] for name in targets)
+    return float(sum(sizes[name] * target for name, target in targets.items()) / max(total, 1.0))
+
+
+def _methods(
+    targets: dict[str, float],
+    sgr_target: float,
+    risk_targets: Target,
+    overall_target: float | None,
+    seed: int,
+    common: dict[str, Any],
+) -> dict[str, _Method]:
+    """Return how each method is fitted, SCRIB first."""
+    asked = {"risk_targets": risk_targets, "overall_target": overall_target, **common}
+    free = tuple(name for name in common["classes"] if name not in targets)
+    label = {"miscoverage_targets": targets, "classes": common["classes"], "waive": free}
+    return {
+        SCRIB: _Method(partial(fit_thresholds, **asked, seed=seed)),
+        OPTIMAL: _Method(partial(fit_optimal, **asked, seed=seed)),
+        SHARED: _Method(partial(fit_shared_threshold, **asked, seed=seed)),
+        SGR: _Method(partial(fit_sgr, overall_target=sgr_target, **common)),
+        LABEL: _Method(partial(fit_label, **label)),
+        TOP: _Method(partial(fit_top1, **asked)),
+    }
+
+
+def _skipped(scores: NDArray[np.float64]) -> dict[str, str]:
+    """Return the methods that scores do not allow, and why."""
+    try:
+        check_probabilities(scores)
+    except InvalidScoresError as error:
+        return {OPTIMAL: str(error)}
+    return {}
+
+
+def _try_methods(
+    methods: dict[str, _Method],
+    rows: Labelled,
+    fitted: NDArray[np.bool_],
+    targets: dict[str, float],
+    repeat: int,
+) -> list[Trial]:
+    """Return what each method reaches on the rows that are not fitted."""
+    labels = labels_for(rows.labels, rows.classes)
+    trials, scrib_seconds = [], NAN
+    for name, method in methods.items():
+        started = time.perf_counter()
+        fit = _fit(method, rows, fitted)
+        seconds = time.perf_counter() - started
+        scrib_seconds = seconds if name == SCRIB else scrib_seconds
+        trust = None if method.trust is None else method.trust[~fitted]
+        report = evaluate_sets(rows.scores[~fitted], labels[~fitted], fit, trust=trust)
+        trials.append(_trial(name, repeat, report, targets, seconds / scrib_seconds))
+    return trials
+
+
+def _fit(method: _Method, rows: Labelled, fitted: NDArray[np.bool_]) -> Fit:
+    labels = labels_for(rows.labels, rows.classes)
+    given = {} if method.trust is None else {"trust": method.trust[fitted]}
+    return method.fit(rows.scores[fitted], labels[fitted], **given)
+
+
+def _trial(
+    method: str, repeat: int, report: SetReport, targets: dict[str, float], ratio: float
+) -> Trial:
+    risks = {name: report.by_class[name].risk for name in targets}
+    excess = {
+        name: 0.0 if math.isnan(risk) else max(risk - targets[name], 0.0)
+        for name, risk in risks.items()
+    }
+    return Trial(
+        method=method,
+        repeat=repeat,
+        abstention_rate=report.abstention_rate,
+        size_ambiguity=report.size_ambiguity,
+        empty_rate=report.empty_rate,
+        overall_risk=report.overall_risk,
+        mean_excess=sum(excess.values()) / len(excess),
+        worst_excess=max(excess.values()),
+        n_silent=sum(math.isnan(risk) for risk in risks.values()),
+        excess=excess,
+        fit_seconds_ratio=ratio,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of the values that are defined, NaN without one."""
+    defined = [value for value in values if not math.isnan(value)]
+    return sum(defined) / len(defined) if defined else NAN

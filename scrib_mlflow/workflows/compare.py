@@ -1,0 +1,185 @@
+"""Compare: SCRIB beside other methods, on rows that calibrate would fit and none that certify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.adapters import comparisons, runs, scoring, stores, texts
+from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow.adapters.progress import progress
+from scrib_mlflow.core.checks import check_trust, labels_for, nearest
+from scrib_mlflow.core.compare import Comparison, compare_rules
+from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
+from scrib_mlflow.results import Base, DataRecord, to_json
+from scrib_mlflow.settings import Calibrate, Compare
+from scrib_mlflow.workflows.parts import Tables, choose, read_tables, without
+from scrib_mlflow.workflows.rows import Prepared, Table, prepare, score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What methods reach with a classifier's scores, and where that is logged."""
+
+    run_id: str
+    model_uri: str
+    data: DataRecord  # of which `n_used` rows were compared on
+    comparison: Comparison
+
+
+def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compared:
+    """Compare SCRIB with other methods on the scores of a registered classifier.
+
+    All methods are fitted on the same random half of the rows that calibrate would fit, and
+    measured on the other half, several times. Rows that calibrate would certify on take no part.
+
+    Parameters
+    ----------
+    model_uri : str
+        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
+    data : str
+        Labelled rows: a parquet or csv file, by path or URI; the table that calibrate is given.
+    label : str
+        Column of the true class.
+    **parameters
+        Those of ``python -m scrib_mlflow compare --help``, for example ``repeats=50``.
+
+    Returns
+    -------
+    Compared
+        For each method and repeat: excess over the targets, abstention, set sizes, overall risk.
+    """
+    values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
+    return run(read_settings(Compare, values), say=lambda _: None)
+
+
+def run(settings: Compare, say: Callable[[str], None]) -> Compared:
+    """Do what `compare` does, saying what it is at."""
+    with stores.short_waits():
+        stores.check_stores()
+        base = stores.find_model(settings.model_uri)
+        scoring.check_is_base(base)
+    tables = _read(settings)
+    with runs.open_run(f"compare {base.name}") as run_id:
+        runs.log_settings(run_id, settings)
+        runs.log_table_input(tables.data.rows, tables.data.record, settings.label, "compare")
+        say(f"loading {base.uri}")
+        fit = _fit_rows(settings, base, tables)
+        done = Compared(
+            run_id=run_id,
+            model_uri=base.uri,
+            data=fit.table.record,
+            comparison=_compare(settings, fit, say),
+        )
+        _log(done, base)
+    return done
+
+
+def _read(settings: Compare) -> Tables:
+    """Read the rows; trust is a column beside the model's inputs."""
+    tables = read_tables(_as_calibrate(settings))
+    if settings.trust is None:
+        return tables
+    if settings.trust == settings.label:
+        msg = f"trust names the label {settings.label!r}; name a column that does not know it"
+        raise InvalidSettingsError(msg)
+    data = tables.data
+    if settings.trust not in data.rows.columns:
+        hint = nearest(settings.trust, map(str, data.rows.columns))
+        msg = f"data has no column {settings.trust!r}, which trust names; {hint}"
+        raise InvalidDataError(msg)
+    return replace(tables, data=replace(data, beside=(*data.beside, settings.trust)))
+
+
+def _as_calibrate(settings: Compare) -> Calibrate:
+    """Return the options of a calibration of the same rows, which is why they are split alike."""
+    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
+
+
+def _fit_rows(settings: Compare, base: Base, tables: Tables) -> Prepared:
+    """Return the rows that calibrate would fit, ready to be scored."""
+    alike = _as_calibrate(settings)
+    model = scoring.load_model(base.uri)
+    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), alike)
+    chosen = choose(tables, ready, alike)
+    assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
+    return without(ready, chosen)
+
+
+def _compare(settings: Compare, fit: Prepared, say: Callable[[str], None]) -> Comparison:
+    scored = score(fit, _as_calibrate(settings))
+    say(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times")
+    return compare_rules(
+        scored.scores,
+        labels_for(scored.labels, scored.scorer.classes),
+        settings.risk_targets,
+        classes=scored.scorer.classes,
+        overall_target=settings.overall_target,
+        waive=settings.waive,
+        trust={} if settings.trust is None else {settings.trust: _trust(fit.table, settings.trust)},
+        groups=scored.groups,
+        repeats=settings.repeats,
+        seed=settings.seed,
+        progress=lambda turns: progress(turns, what="comparing", unit="splits"),
+    )
+
+
+def _trust(table: Table, name: str) -> NDArray[np.float64]:
+    values = table.rows[name].to_numpy(dtype=np.object_, na_value=np.nan)
+    return check_trust(values, len(values))
+
+
+def _log(done: Compared, base: Base) -> None:
+    found = done.comparison
+    for method in found.methods:
+        runs.log_child(method, {"method": method}, found.means(method))
+    runs.log_rows(comparisons.trial_rows(found), "compare.json")
+    runs.log_texts_and_figures(
+        {"comparison.json": to_json(found)},
+        {
+            "figures/excess.png": comparisons.excess_figure(found, base.name),
+            "figures/abstention.png": comparisons.abstention_figure(found, base.name),
+            "figures/tradeoff.png": comparisons.tradeoff_figure(found, base.name),
+        },
+    )
+    table = texts.markdown_table(comparisons.method_rows(found))
+    note = "\n\n".join([f"{base.uri} on {comparisons.split_sentence(found)}", table, _unread(done)])
+    tags = {
+        runs.MODEL_URI: base.uri,
+        "scrib.base_model": base.name,
+        "scrib.base_version": base.version,
+        "scrib.data_digest": done.data.digest,
+    }
+    runs.set_tags(tags, note[: texts.MOST_CHARACTERS])
+
+
+def _unread(done: Compared) -> str:
+    """Return in a sentence which rows took no part."""
+    left = done.data.n_rows - done.data.n_used
+    return (
+        f"The other {left:,} rows are those that calibrate, told the same, would certify on: they "
+        "were not scored, and their labels served the split alone. A certificate on them holds "
+        "whatever you pick by this table."
+    )
+
+
+def summary(done: Compared) -> str:
+    """Return what a person wants to see at the end."""
+    found = done.comparison
+    return "\n".join(
+        [
+            f"{done.model_uri} on {comparisons.split_sentence(found)}",
+            "",
+            texts.plain_table(comparisons.method_rows(found)),
+            "",
+            *comparisons.legend(),
+            "",
+            *comparisons.target_sentences(found),
+            _unread(done),
+            f"logged to run {done.run_id}, with a run inside it for each method",
+        ]
+    )

@@ -1,0 +1,72 @@
+"""Comparisons in tables, words and figures, for few and many repeats."""
+
+import io
+
+import pytest
+
+from scrib_mlflow.adapters import comparisons
+from scrib_mlflow.core.compare import Comparison, Trial
+
+
+def make(repeats, methods=("SCRIB", "LABEL", "SGR on $a_$ long name"), **changed):
+    trials = tuple(
+        Trial(
+            method=method,
+            repeat=repeat,
+            abstention_rate=0.1 * place + 0.01 * repeat * place,
+            size_ambiguity=1.0,
+            empty_rate=0.0,
+            overall_risk=float("nan"),
+            mean_excess=0.01 * place,
+            worst_excess=0.02 * place,
+            n_silent=1,
+            excess={"a": 0.02 * place, "b": 0.0},
+            fit_seconds_ratio=0.0123,
+        )
+        for repeat in range(repeats)
+        for place, method in enumerate(methods)
+    )
+    fields = {"overall_target": None, "n_groups": None, "skipped": {}, **changed}
+    return Comparison(
+        classes=("a", "b"),
+        targets={"a": 0.1, "b": 0.1},
+        sgr_target=0.1,
+        n_rows=1000,
+        repeats=repeats,
+        methods=methods,
+        trials=trials,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("repeats", [1, 4, 5, 30])
+def test_figures_are_drawn_for_any_number_of_repeats(repeats):
+    found = make(repeats)
+    excess = comparisons.excess_figure(found, "$x_$")
+    abstention = comparisons.abstention_figure(found, "x")
+    tradeoff = comparisons.tradeoff_figure(found, "x")
+    for figure in (excess, abstention, tradeoff):
+        target = io.BytesIO()
+        figure.savefig(target, format="png")
+        assert target.getvalue().startswith(b"\x89PNG")
+    assert len(excess.axes) == 2
+    names = [text.get_text() for text in abstention.axes[0].get_xticklabels()]
+    assert names[:2] == ["SCRIB", "LABEL"]
+    marks = [tuple(line.get_xydata()[0]) for line in tradeoff.axes[0].get_lines()]
+    assert marks[1] == pytest.approx((10 + (repeats - 1) / 2, 2.0))
+
+
+def test_the_table_has_means_and_dashes_for_what_is_undefined():
+    rows = comparisons.method_rows(make(3))
+    assert rows[0] == comparisons.HEADER
+    assert rows[2] == ("LABEL", "11.0 %", "2.0 %", "1.0 %", "-", "1.00", "1.0", "0.012")
+
+
+def test_sentences_say_what_was_asked_of_sgr_and_what_is_missing():
+    first, last = comparisons.target_sentences(make(1, skipped={"optimal": "no reason"}))
+    assert "10.0 %, the mean of the risk targets, weighted" in first
+    assert last == "optimal is left out: no reason."
+    (asked,) = comparisons.target_sentences(make(1, overall_target=0.1))
+    assert "10.0 %, as asked for" in asked
+    assert "once" in comparisons.split_sentence(make(1))
+    assert "in 7 groups, which stay whole" in comparisons.split_sentence(make(2, n_groups=7))
