@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LOWEST = float(np.finfo(np.float64).min)  # stands for -inf where JSON is written
+SUM_TOLERANCE = 0.01  # of probabilities that are served: further off they are none
 NONE_SCORED = "the model can score none of these rows"
 TENSOR_TYPES = {
     "tensor(float)": np.float32,
@@ -87,8 +88,9 @@ def answer_values(
     It pays to answer where that value is not negative.
     """
     worth = probabilities * np.asarray(rule["multipliers"], dtype=np.float64)
-    with np.errstate(invalid="ignore"):  # rows without scores
-        charge = probabilities @ np.asarray(rule["charges"], dtype=np.float64)
+    charges = np.asarray(rule["charges"], dtype=np.float64)
+    # a product of matrices would round a row by the rows beside it
+    charge = np.ascontiguousarray(probabilities * charges).sum(axis=1)
     return worth, np.asarray(1.0 + worth.max(axis=1) - charge)
 
 
@@ -114,7 +116,7 @@ def rule_sets(
 ) -> NDArray[np.bool_]:
     """Return the sets of a rule given as plain values, the way JSON holds it.
 
-    A row without a finite score for every class gets the empty set: it is never certain.
+    A row without valid scores gets the empty set: it is never certain.
     """
     kind = rule["kind"]
     if kind == "thresholds":
@@ -129,7 +131,21 @@ def rule_sets(
         known = "'thresholds', 'optimal', 'selective' and 'top1'"
         msg = f"unknown kind of rule {kind!r}; known are {known}"
         raise ValueError(msg)
-    return sets & np.isfinite(scores).all(axis=1, keepdims=True)
+    return sets & valid_rows(rule, scores)[:, None]
+
+
+def valid_rows(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
+    """Return which rows have a finite score for every class, and probabilities where a rule needs
+    them.
+    """  # noqa: D205  # one sentence
+    scores = np.asarray(scores, dtype=np.float64)
+    valid = np.isfinite(scores).all(axis=1)
+    if rule["kind"] == "optimal":
+        with np.errstate(invalid="ignore"):
+            near = np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE
+            inside = (scores >= -SUM_TOLERANCE) & (scores <= 1 + SUM_TOLERANCE)
+            valid &= near & inside.all(axis=1)
+    return np.asarray(valid)
 
 
 def served_columns(
@@ -151,7 +167,7 @@ def served_columns(
     if len(open_rows):
         prediction[open_rows] = ""
         count = size[open_rows]
-        invalid = ~np.isfinite(scores[open_rows]).all(axis=1)
+        invalid = ~valid_rows(rule, scores[open_rows])
         # picked from an array of objects, the same three texts serve all rows
         reasons = np.array(["ambiguous", "empty", "invalid_scores"], dtype=np.object_)
         reason[open_rows] = reasons[np.where(invalid, 2, count == 0)]

@@ -57,7 +57,8 @@ class Calibrate(Settings):
     rule: Literal["thresholds", "optimal"] = Field(
         "thresholds",
         description="thresholds: a score that makes a class a member, for each class; optimal: "
-        "what a right answer is worth, for each class, which abstains less and needs probabilities",
+        "what a right answer is worth, for each class, which needs probabilities and abstains less "
+        "where there are three classes or more",
     )
     mode: Literal["certified", "paper"] = Field(
         "certified",

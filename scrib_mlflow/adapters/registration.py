@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tempfile
@@ -138,8 +139,8 @@ def try_model(model_uri: str, rows: Any, expected: Sequence[Sequence[str]]) -> N
         raise ModelError(msg)
 
 
-def version_tags(record: SetClassifier, run_id: str) -> dict[str, str]:
-    """Return the tags of a registered version."""
+def version_tags(record: SetClassifier, run_id: str, text: str) -> dict[str, str]:
+    """Return the tags of a registered version; `text` is its `scrib.json`, as it is stored."""
     return {
         "scrib.base_model": record.base.name,
         "scrib.base_version": record.base.version or record.base.model_id,
@@ -147,21 +148,27 @@ def version_tags(record: SetClassifier, run_id: str) -> dict[str, str]:
         "scrib.confidence": f"{record.confidence:g}",
         "scrib.run_id": run_id,
         "scrib.data_digest": record.fit_data.digest,
-        "scrib.certificate_digest": seal(to_json(record)),
+        "scrib.certificate_digest": seal(text),
         "scrib.mode": record.mode,
         "scrib.rule": record.rule.kind,
-        "scrib.schema_version": str(SCHEMA_VERSION),
+        "scrib.schema_version": str(json.loads(text)["schema_version"]),
     }
 
 
-def register(model_uri: str, record: SetClassifier, run_id: str, name: str, alias: str) -> str:
-    """Register a logged model under a name and an alias: all of it, or nothing."""
+def register(
+    model_uri: str, record: SetClassifier, text: str, run_id: str, name: str, alias: str
+) -> str:
+    """Register a logged model under a name and an alias: all of it, or nothing.
+
+    `text` is the `scrib.json` that it holds, which an older version of this package may have
+    written.
+    """
     client = mlflow.MlflowClient()
     new = not _exists(client, name)
     before = _alias(client, name, alias)
     known = _versions(client, name, run_id)
     try:
-        made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id))
+        made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id, text))
         version = str(made.version)
         client.update_model_version(name, version, description=describe(record))
         client.set_registered_model_alias(name, alias, version)

@@ -36,7 +36,7 @@ from scrib_mlflow.core.recalibrate import Recalibration, fit_recalibration, reca
 from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.rules import OptimalRule
 from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints
-from scrib_mlflow.errors import InvalidLabelsError
+from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
 from scrib_mlflow.serving import rule_sets
 
 Floats = NDArray[np.float64]
@@ -112,6 +112,9 @@ def fit_optimal(
         recalibration = fit_recalibration(check_probabilities(rows.scores), rows.labels)
         chances = recalibrate(recalibration, rows.scores)
     constraints = make_constraints(targets, rows.classes)
+    if not constraints:
+        msg = "no target is enforced, so there is nothing to fit; give risk_targets, or waive less"
+        raise InvalidTargetsError(msg)
     check_members(targets, rows.class_weight(), rows.classes)
     together = shared_multipliers(
         constraints, rows.class_weight(), own_targets(risk_targets), share=share_multipliers

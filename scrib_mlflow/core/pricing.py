@@ -8,7 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.dual import Requirements, are_probabilities, prices, risk_requirements
+from scrib_mlflow.core.dual import (
+    RANGE_TOLERANCE,
+    Requirements,
+    are_probabilities,
+    prices,
+    risk_requirements,
+)
 from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.core.rules import OptimalRule
 from scrib_mlflow.core.targets import Constraint, Target
@@ -25,17 +31,19 @@ def check_probabilities(scores: Floats) -> Floats:
     """Return the scores, or say why they cannot be probabilities."""
     if are_probabilities(scores):
         return scores
-    inside = ((scores >= 0) & (scores <= 1)).all(axis=1)
-    worst = (
-        int(np.argmin(inside))
-        if not inside.all()
-        else int(np.argmax(np.abs(scores.sum(axis=1) - 1)))
+    far = np.abs(np.clip(scores, 0.0, 1.0) - scores).max(axis=1)
+    worst = int(np.argmax(far))
+    what, advice = (
+        "leaves [0, 1]",
+        "make probabilities of logits by softmax (score_transform=softmax)",
     )
-    what = f"sums to {scores[worst].sum():g}" if inside.all() else "leaves [0, 1]"
+    if not far[worst] > RANGE_TOLERANCE:
+        worst = int(np.argmax(np.abs(scores.sum(axis=1) - 1)))
+        what = f"sums to {scores[worst].sum():g}"
+        advice = "let the model give every class its probability"
     msg = (
-        f"the scores are no probabilities, which the optimal rule needs: row {worst} {what}; make "
-        "probabilities of logits by softmax (score_transform=softmax), or fit thresholds, which "
-        "take any scores"
+        f"the scores are no probabilities, which the optimal rule needs: row {worst} {what}; "
+        f"{advice}, or fit thresholds, which take any scores (rule=thresholds)"
     )
     raise InvalidScoresError(msg)
 

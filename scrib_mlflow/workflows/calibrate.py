@@ -106,7 +106,9 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         say("logging the set classifier, and trying it")
         logged_uri = _log_model(record, model, parts.fit, example, run_id)
         runs.remember(logged_uri, name, settings.alias)
-        version = registration.register(logged_uri, record, run_id, name, settings.alias)
+        version = registration.register(
+            logged_uri, record, to_json(record), run_id, name, settings.alias
+        )
     done = Calibration(
         name=name,
         version=version,
@@ -210,10 +212,11 @@ def _log(record: SetClassifier, parts: Parts, run_id: str) -> None:
         metrics |= certificate_metrics(record.certificate, record.classes)
     runs.log_metrics(metrics | gap_metrics(record.gap))
     note = verdicts.describe(record)
-    runs.set_tags(registration.version_tags(record, run_id), note)
+    text = to_json(record)
+    runs.set_tags(registration.version_tags(record, run_id, text), note)
     runs.log_class_table(report, record.risk_targets, "classes.json", record.certificate)
     runs.log_cases(_cases(parts))
-    documents = {"scrib.json": to_json(record), "description.md": note}
+    documents = {"scrib.json": text, "description.md": note}
     if record.certificate is not None:
         documents["certificate.json"] = to_json(record.certificate)
     scored = parts.fit

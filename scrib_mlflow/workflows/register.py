@@ -50,7 +50,8 @@ def run(settings: Register, say: Callable[[str], None]) -> Calibration:
     except (MlflowException, OSError) as error:
         msg = f"run {settings.run_id} holds no set classifier: {stores.reason(error)}"
         raise StoreError(msg) from error
-    record = from_json(Path(path).read_text(encoding="utf-8"))
+    text = Path(path).read_text(encoding="utf-8")
+    record = from_json(text)
     if not isinstance(record, SetClassifier) or runs.MODEL_URI not in tags:
         msg = f"run {settings.run_id} has logged no model; run calibrate again"
         raise StoreError(msg)
@@ -60,7 +61,9 @@ def run(settings: Register, say: Callable[[str], None]) -> Calibration:
     with stores.short_waits():
         stores.check_may_register(name)
     say(f"registering {tags[runs.MODEL_URI]}")
-    version = registration.register(tags[runs.MODEL_URI], record, settings.run_id, name, alias)
+    version = registration.register(
+        tags[runs.MODEL_URI], record, text, settings.run_id, name, alias
+    )
     return Calibration(
         name=name,
         version=version,

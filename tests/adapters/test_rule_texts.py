@@ -32,10 +32,19 @@ def gap(rate, bound, at_risks, n=10_000):
     ],
 )
 def test_sentences_say_what_the_numbers_mean(found, kind, certified, said):
-    text = gap_sentence(found, kind, certified=certified)
+    rows = "certify" if certified else "fit"
+    text = gap_sentence(found, kind, rows=rows, certified=certified, kept=True)
     for words in said:
         assert words in text
     assert ("rule=optimal" in text) == (
         found.abstention_rate == 0.47 or found.bound_at_risks == 0.6
     )
     assert ("not calibrated" in text) == (found.abstention_rate == 0.32)
+
+
+def test_a_rule_that_misses_its_targets_says_nothing_of_calibration():
+    found = gap(0.18, 0.92, 0.18)
+    text = gap_sentence(found, "optimal", rows="certify", certified=False, kept=False)
+    assert "because it does not keep them" in text
+    assert "not calibrated" not in text
+    assert "price of the certificate" not in text

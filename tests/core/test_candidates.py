@@ -62,6 +62,21 @@ def test_coverage_holds_on_average_for_every_class_where_it_abstains():
     assert (missed / rows >= 0.02).all()  # and not because everything is a candidate
 
 
+def test_rows_that_are_just_enough_are_enough():
+    scores = np.column_stack([np.linspace(0.1, 0.3, 9), np.full(9, 0.3), np.zeros(9)])
+    scores[:, 2] = 1 - scores.sum(axis=1)
+    rule = OptimalRule(
+        multipliers=(1.0, 1.0, 1.0),
+        charges=(9.0, 9.0, 9.0),
+        recalibration=None,
+        candidate_thresholds=(np.inf,) * 3,
+    )
+    found = with_candidates(rule, scores, np.zeros(9, dtype=int), 0.9)
+    assert found.candidate_thresholds == (0.1, -np.inf, -np.inf)  # 0.1 * (9 + 1) is one row
+    fewer = with_candidates(rule, scores[1:], np.zeros(8, dtype=int), 0.9)
+    assert fewer.candidate_thresholds == (-np.inf,) * 3
+
+
 def test_tied_probabilities_stand_on_one_side():
     scores = np.tile([[0.4, 0.35, 0.25], [0.3, 0.3, 0.4]], (30, 1))
     rule = OptimalRule(

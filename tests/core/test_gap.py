@@ -55,3 +55,16 @@ def test_scores_that_are_no_probabilities_are_recalibrated_as_well():
     )
     assert gap.bound == pytest.approx(0.430, abs=0.012)
     assert gap.abstention_rate > gap.bound_at_risks
+
+
+def test_prices_come_from_other_rows_so_that_the_bound_does_not_flatter():
+    rule = fit_thresholds(SCORES, LABELS, 0.1).rule
+    own = measure_gap(rule, FRESH, ASKED, MAP, FRESH, 0)
+    other = measure_gap(rule, FRESH, ASKED, MAP, SCORES, 0)
+    assert other.bound < own.bound
+    assert other.bound == pytest.approx(own.bound, abs=0.003)
+
+
+def test_without_targets_nothing_bounds():
+    gap = gap_of(fit_thresholds(SCORES, LABELS, 0.1).rule, constraints=())
+    assert gap.bound == gap.bound_at_risks == 0.0

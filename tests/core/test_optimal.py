@@ -21,6 +21,9 @@ CASES = {
     "strict": Targets(risk_targets=0.03),
     "overall": Targets(risk_targets={"1": 0.2}, overall_target=0.06),
     "groups": Targets(risk_targets=0.15, risk_groups={"pair": (["2", "3"], 0.05)}),
+    "far apart": Targets(
+        risk_targets={"0": 0.99, "1": 0.9, "2": 0.01, "default": 0.1}, overall_target=0.3
+    ),
     "capped": Targets(risk_targets=0.15, max_class_abstention={"1": 0.6}),
 }
 
@@ -252,6 +255,8 @@ def test_waived_classes_are_not_heeded_and_absent_ones_are_refused():
         fit_optimal(scores, labels, {"1": 0.1})
     with pytest.raises(InvalidLabelsError, match="one class a row"):
         fit_optimal(scores, scores, 0.1)
+    with pytest.raises(InvalidTargetsError, match="nothing to fit"):
+        fit_optimal(scores, labels, 0.1, waive=list(NAMES))
 
 
 def test_fit_is_the_same_again_and_on_a_sample_nearly_so():
@@ -259,6 +264,41 @@ def test_fit_is_the_same_again_and_on_a_sample_nearly_so():
     assert fit_optimal(scores, labels) == fit_optimal(scores, labels)
     other = fit_optimal(scores, None, seed=1).rule.multipliers
     np.testing.assert_allclose(fit_optimal(scores, None).rule.multipliers, other, rtol=0.02)
+
+
+def test_an_answer_that_is_worth_nothing_and_costs_nothing_is_given():
+    rule = OptimalRule(
+        multipliers=(1.0, 1.0),
+        charges=(1.5, 1.5),
+        recalibration=None,
+        candidate_thresholds=(np.inf, np.inf),
+    )
+    assert predict_sets([[0.5, 0.5]], rule).tolist() == [[True, False]]  # 1 + 0.5 - 1.5 = 0
+    assert predict_sets([[0.49, 0.51]], rule).tolist() == [[False, True]]
+
+
+def test_rows_that_are_no_probabilities_are_never_certain():
+    scores, labels = draw_scores(500, noise=NOISE, seed=2)
+    rule = fit_optimal(scores, labels, 0.1).rule
+    bad = np.array([[0.0] * 5, [-1.0, 2.0, 0, 0, 0], [5.0, 1, 1, 1, 1], [0.5, 0, 0, 0, 0]])
+    assert not predict_sets(bad, rule).any()
+    near = np.array([[0.996, 0.001, 0.001, 0.001, 0.003], [1.0000001, 0, 0, 0, -1e-9]])
+    assert predict_sets(near, rule).any(axis=1).all()
+
+
+def test_caps_that_exclude_the_risks_leave_finite_numbers():
+    scores, labels = draw_scores(400, noise=NOISE, seed=2)
+    fit = fit_optimal(scores, labels, 0.01, max_class_abstention=0.05)
+    assert 0 <= fit.abstention_bound <= 1
+    assert -1 <= fit.primal_gap <= 1
+    assert any(not constraint.met for constraint in fit.constraints)
+
+
+def test_probabilities_may_be_rounded():
+    scores, labels = draw_scores(500, noise=NOISE, seed=2)
+    fit_optimal(scores.astype(np.float16), labels, 0.1)
+    scores[0] = [1.0 + 1e-7, -1e-12, 0, 0, 0]
+    fit_optimal(scores, labels, 0.1)
 
 
 def test_rules_are_checked_where_sets_are_asked_for():

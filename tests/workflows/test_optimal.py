@@ -15,9 +15,11 @@ from click.testing import CliRunner
 from scipy import special, stats
 
 import scrib_mlflow
+from scrib_mlflow.adapters.registration import version_tags
 from scrib_mlflow.adapters.servers import serve
 from scrib_mlflow.cli import main
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.results import seal
 from tests.conftest import copy_store, using
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
 from tests.oracles import optimal_answer
@@ -244,7 +246,7 @@ def test_paper_mode_fits_all_rows_and_says_that_nothing_is_proved(mixed):
     for name in CLASSES:
         assert record.fit_report.by_class[name].risk <= TARGET + 0.004
     text = mlflow.MlflowClient().get_model_version(done.name, done.version).description
-    assert "chosen on these same rows, so this proves nothing" in text
+    assert "on the rows that were fitted, which proves nothing" in text
 
 
 def test_groups_overall_targets_and_coverage_reach_the_rule(mixed):
@@ -314,6 +316,15 @@ def test_logits_are_taken_where_a_softmax_is_asked_for(mixed):
     rows = draw_mixture(50, seed=9)[FEATURES]
     answers = mlflow.pyfunc.load_model(done.model_uri).predict(rows)
     assert not answers["abstain"].all()
+
+
+def test_a_version_is_sealed_by_the_file_that_it_holds_be_it_of_the_schema_before(both):
+    old = {"gap", "candidate_coverage"}
+    record = {key: value for key, value in read_record(1).items() if key not in old}
+    text = json.dumps({**record, "schema_version": 2})
+    tags = version_tags(scrib_mlflow.from_json(text), "run", text)
+    assert tags["scrib.certificate_digest"] == seal(text)
+    assert tags["scrib.schema_version"] == "2"
 
 
 def test_files_of_the_schema_before_are_still_read(both):
