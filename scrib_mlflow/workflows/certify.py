@@ -23,7 +23,7 @@ from scrib_mlflow.core.rules import OptimalRule, Rule, predict_sets
 from scrib_mlflow.core.targets import make_constraints
 from scrib_mlflow.results import Base, PathRecord, Use, seal, to_json
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.fitting import wanted_coverage
+from scrib_mlflow.workflows.fitting import loss_options, target_options, wanted_coverage
 from scrib_mlflow.workflows.parts import Parts
 from scrib_mlflow.workflows.rows import targets_of
 
@@ -126,21 +126,14 @@ def _draw(settings: Calibrate, parts: Parts, level: float) -> Path:
     return draw_path(
         fit.scores[order],
         labels_for(fit.labels[order], classes),
-        settings.risk_targets,
         rule=settings.rule,
         certify_rows=len(parts.certify.labels),
         classes=classes,
-        overall_target=settings.overall_target,
-        max_class_abstention=settings.max_class_abstention,
-        waive=settings.waive,
-        penalty=settings.penalty,
-        chance_weight=settings.chance_weight,
-        size_weight=settings.size_weight,
-        empty_weight=settings.empty_weight,
+        **target_options(settings),
+        **loss_options(settings),
         confidence=1 - level,
         path_scores=path_scores,
         groups=None if groups is None else groups[order],
-        seed=settings.seed,
         progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
     )
 

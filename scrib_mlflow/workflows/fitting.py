@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scrib_mlflow.core.checks import labels_for
 from scrib_mlflow.core.fit import fit_thresholds
 from scrib_mlflow.core.fits import Fit
@@ -19,32 +21,23 @@ def fit_rule(settings: Calibrate, scored: Scored) -> Fit:
     """Fit the rule that is asked for to the targets themselves, on all rows."""
     classes = scored.scorer.classes
     labels = labels_for(scored.labels, classes)
+    common = {"classes": classes, **target_options(settings)}
     if settings.rule == "optimal":
-        return fit_optimal(
-            scored.scores,
-            labels,
-            settings.risk_targets,
-            classes=classes,
-            overall_target=settings.overall_target,
-            max_class_abstention=settings.max_class_abstention,
-            waive=settings.waive,
-            candidate_coverage=wanted_coverage(settings),
-            seed=settings.seed,
-        )
-    return fit_thresholds(
-        scored.scores,
-        labels,
-        settings.risk_targets,
-        classes=classes,
-        overall_target=settings.overall_target,
-        max_class_abstention=settings.max_class_abstention,
-        waive=settings.waive,
-        penalty=settings.penalty,
-        chance_weight=settings.chance_weight,
-        size_weight=settings.size_weight,
-        empty_weight=settings.empty_weight,
-        seed=settings.seed,
-    )
+        coverage = wanted_coverage(settings)
+        return fit_optimal(scored.scores, labels, candidate_coverage=coverage, **common)
+    return fit_thresholds(scored.scores, labels, **common, **loss_options(settings))
+
+
+def target_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what is asked of a rule, by the names of the core's functions."""
+    names = ("risk_targets", "overall_target", "max_class_abstention", "waive", "seed")
+    return {name: getattr(settings, name) for name in names}
+
+
+def loss_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what excess and ambiguity cost, which an optimal rule has no use for."""
+    names = ("penalty", "chance_weight", "size_weight", "empty_weight")
+    return {name: getattr(settings, name) for name in names}
 
 
 def wanted_coverage(settings: Calibrate) -> float:

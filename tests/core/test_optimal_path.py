@@ -1,10 +1,8 @@
-"""Paths of optimal rules: what their steps keep, and that certificates of theirs are true."""
-
-from concurrent.futures import ProcessPoolExecutor
+"""Paths of optimal rules: what their steps keep."""
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import stats
 
 from scrib_mlflow import OptimalRule, draw_path, predict_sets
 from scrib_mlflow.core.bounds import allowed_errors
@@ -12,24 +10,15 @@ from scrib_mlflow.core.optimal_steps import _line
 from scrib_mlflow.core.recalibrate import fit_recalibration, recalibrate
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError
 from scrib_mlflow.synthetic import draw_scores
-from tests.oracles import optimal_answer
+from tests.core.test_guarantee import answers_of
 
-TARGET, LEVEL, NOISE = 0.1, 0.05, 3**0.5
+TARGET, NOISE = 0.1, 3**0.5
 SCORES, LABELS = draw_scores(3_000, noise=NOISE, seed=7)
 
 
 @pytest.fixture(scope="module")
 def path():
     return draw_path(SCORES, LABELS, TARGET, rule="optimal", certify_rows=7_000)
-
-
-def answers_of(rule, scores):
-    """Return the class of every row by the formula itself, -1 where it abstains."""
-    found = [
-        optimal_answer(row, rule.multipliers, rule.charges)
-        for row in recalibrate(rule.recalibration, scores)
-    ]
-    return np.array([-1 if answer is None else answer for answer in found])
 
 
 def test_abstention_falls_strictly_and_power_never_rises(path):
@@ -146,53 +135,3 @@ def test_overall_targets_and_caps_enter_the_path():
     soft = recalibrate(capped.recalibration, SCORES)
     certain = predict_sets(SCORES, capped.steps[-1].rule).sum(axis=1) == 1
     assert soft[certain, 1].sum() >= 0.45 * soft[:, 1].sum()
-
-
-def distort(chances):
-    return special.softmax(1.6 * np.log(chances) + [0.8, -0.6, 0.0, 0.3, -0.3], axis=1)
-
-
-def repetition(seed, n, distorted):
-    """Return certified, false, and abstention of one data set; counts by the formula itself."""
-    scores, labels = draw_scores(n, noise=NOISE, seed=seed)
-    chances, _ = draw_scores(100_000, noise=NOISE, seed=10_000 + seed)
-    fresh = chances
-    if distorted:
-        scores, fresh = distort(scores), distort(chances)
-    at = round(0.3 * n)
-    path = draw_path(
-        scores[:at], labels[:at], TARGET, rule="optimal", certify_rows=n - at, threads=1
-    )
-    deployed = None
-    for step in path.steps:
-        answers = answers_of(step.rule, scores[at:])
-        truth = labels[at:]
-        rows = np.bincount(truth[answers >= 0], minlength=5)
-        bad = np.bincount(truth[(answers >= 0) & (answers != truth)], minlength=5)
-        if not np.where(rows > 0, stats.binom.cdf(bad, rows, TARGET), 1.0).max() <= LEVEL:
-            break
-        deployed = step.rule
-    if deployed is None:
-        return False, False, np.nan
-    sets = predict_sets(fresh, deployed)
-    certain = sets.sum(axis=1) == 1
-    wrong = np.where(sets[certain], 0.0, chances[certain]).sum(axis=0)
-    risks = wrong / chances[certain].sum(axis=0)
-    return True, not (risks <= TARGET + 1e-4).all(), 1 - certain.mean()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n", "distorted", "least_certified", "most_abstention"),
-    [(10_000, False, 0.85, 0.63), (10_000, True, 0.75, 0.66), (5_000, False, 0.3, 0.75)],
-)
-def test_certificates_are_rarely_false_and_often_given(
-    n, distorted, least_certified, most_abstention
-):
-    with ProcessPoolExecutor(2) as pool:
-        seeds = range(60)
-        found = list(pool.map(repetition, seeds, [n] * len(seeds), [distorted] * len(seeds)))
-    certified, false, abstention = np.array(found, dtype=float).T
-    assert false.sum() <= stats.binom.ppf(0.99, 60, LEVEL)
-    assert certified.mean() >= least_certified
-    assert np.nanmean(abstention) <= most_abstention
