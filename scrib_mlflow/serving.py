@@ -104,10 +104,9 @@ def optimal_sets(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_
     sets = top_sets(worth)
     asked = ~(value >= 0)
     if asked.any():
-        most = np.argsort(-worth[asked], axis=1, kind="stable")[:, :2]
+        others = np.where(sets[asked], -np.inf, worth[asked])
         shown = threshold_sets(probabilities[asked], rule["candidate_thresholds"])
-        np.put_along_axis(shown, most, values=True, axis=1)
-        sets[asked] = shown
+        sets[asked] |= top_sets(others) | shown
     return sets
 
 
