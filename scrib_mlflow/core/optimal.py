@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 ROUNDS = 8  # of aiming;
 MANY_ROUNDS = 3  # where multipliers are many
-CLOSE = 1e-3  # of a target, between what is aimed at and what comes out
+CLOSE, CLOSE_SOFTLY = 1e-3, 1e-2  # of a target, between what is asked for and what comes out
 ERRORS = 2.0  # standard errors that the noise of labels explains
 STRIDE = 0.7  # of the way, in a round
 
@@ -158,8 +158,9 @@ def _aim(
             gap = float(1.0 - tried[0][1].all_certain / rows.weights.sum()) - bound
         fit, counts = min(tried, key=lambda each: each[0].loss)
         found.append(fit)
-        off = _off_target(counts, constraints, together, multipliers, soft=len(rows.soft) > 0)
-        if np.abs(off - 1.0).max() <= CLOSE:
+        soft = len(rows.soft) > 0
+        off = _off_target(counts, constraints, together, multipliers, soft=soft)
+        if np.abs(off - 1.0).max() <= (CLOSE_SOFTLY if soft else CLOSE):
             break
         aims = np.minimum(aims * np.clip(off @ together, 0.5, 2.0) ** -STRIDE, 0.999)
     best = min(found, key=lambda each: each.loss)
@@ -187,6 +188,8 @@ def _off_target(
         wrong = certain[g] - right[g]
         if first.kind != "risk" or not wrong > 0:
             continue
+        if soft and abs(wrong - first.target * certain[g]) <= 1.0:
+            continue  # less than a row, which no rule can split
         rate, target = wrong / certain[g], first.target
         if rate > target:
             off[g] = rate / target
