@@ -54,11 +54,12 @@ def certificate_metrics(
     return values
 
 
-def gap_metrics(gap: Gap | None) -> dict[str, float]:
+def gap_metrics(gap: Gap | None, *, prefix: str = "") -> dict[str, float]:
     """Return the least abstention that is possible, at the targets and at the rule's risks."""
     if gap is None:
         return {}
-    return {"abstention_bound": gap.bound, "abstention_bound_at_risks": gap.bound_at_risks}
+    values = {"abstention_bound": gap.bound, "abstention_bound_at_risks": gap.bound_at_risks}
+    return {f"{prefix}{name}": value for name, value in values.items()}
 
 
 def safe_names(classes: Sequence[str]) -> tuple[str, ...]:

@@ -210,7 +210,8 @@ def _log(record: SetClassifier, parts: Parts, run_id: str) -> None:
         metrics |= report_metrics(record.certify_report)
     if record.certificate is not None:
         metrics |= certificate_metrics(record.certificate, record.classes)
-    runs.log_metrics(metrics | gap_metrics(record.gap))
+    metrics |= gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
+    runs.log_metrics(metrics)
     note = verdicts.describe(record)
     text = to_json(record)
     runs.set_tags(registration.version_tags(record, run_id, text), note)

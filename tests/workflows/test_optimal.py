@@ -245,6 +245,9 @@ def test_paper_mode_fits_all_rows_and_says_that_nothing_is_proved(mixed):
     assert record.fit_report.n == 1500
     for name in CLASSES:
         assert record.fit_report.by_class[name].risk <= TARGET + 0.004
+    metrics = mlflow.get_run(done.run_id).data.metrics
+    assert metrics["fit_abstention_bound"] == record.gap.bound
+    assert "abstention_bound" not in metrics
     text = mlflow.MlflowClient().get_model_version(done.name, done.version).description
     assert "on the rows that were fitted, which proves nothing" in text
 
