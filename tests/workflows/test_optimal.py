@@ -11,13 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import requests
-from click.testing import CliRunner
 from scipy import special, stats
 
 import scrib_mlflow
 from scrib_mlflow.adapters.registration import version_tags
 from scrib_mlflow.adapters.servers import serve
-from scrib_mlflow.cli import main
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.results import seal
 from tests.conftest import copy_store, using
@@ -31,7 +29,7 @@ TARGET = 0.05
 
 @pytest.fixture(scope="module")
 def folder(empty_store, tmp_path_factory):
-    """A store where version 1 has thresholds, version 2 is optimal, and the base model is gone."""
+    """A store where version 1 has thresholds, version 2 is optimal, and the classifier is gone."""
     place = tmp_path_factory.mktemp("optimal")
     with using(copy_store(empty_store, place), place):
         uri = register_mixture()
@@ -39,6 +37,7 @@ def folder(empty_store, tmp_path_factory):
         draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
         for rule in ("thresholds", "optimal"):
             scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=TARGET, rule=rule)
+        mlflow.MlflowClient().delete_registered_model("base")
     return place
 
 
@@ -225,100 +224,6 @@ def test_evaluate_and_gate_take_either_rule(folder, tmp_path):
         assert champion() == "2"
         refused = scrib_mlflow.gate("models:/base-scrib/2", risk_targets=0.01)
         assert not refused.decision.passed
-
-
-@pytest.fixture
-def mixed(store):
-    """A registered classifier and rows for it."""
-    uri = register_mixture()
-    draw_mixture(1500, seed=1).to_parquet("rows.parquet")
-    return uri
-
-
-def test_paper_mode_fits_all_rows_and_says_that_nothing_is_proved(mixed):
-    done = scrib_mlflow.calibrate(
-        mixed, "rows.parquet", "label", risk_targets=TARGET, rule="optimal", mode="paper"
-    )
-    record = done.classifier
-    assert not record.certified
-    assert record.fit.method == "optimal"
-    assert record.fit_report.n == 1500
-    for name in CLASSES:
-        assert record.fit_report.by_class[name].risk <= TARGET + 0.004
-    metrics = mlflow.get_run(done.run_id).data.metrics
-    assert metrics["fit_abstention_bound"] == record.gap.bound
-    assert "abstention_bound" not in metrics
-    text = mlflow.MlflowClient().get_model_version(done.name, done.version).description
-    assert "on the rows that were fitted, which proves nothing" in text
-
-
-def test_groups_overall_targets_and_coverage_reach_the_rule(mixed):
-    rows = pd.read_parquet("rows.parquet").assign(patient=np.arange(1500) // 5)
-    rows.to_parquet("grouped.parquet")
-    done = scrib_mlflow.calibrate(
-        mixed,
-        "grouped.parquet",
-        "label",
-        risk_targets={"hard": 0.15, "default": 0.2},
-        overall_target=0.06,
-        rule="optimal",
-        group="patient",
-        waive=["easy"],
-        candidate_coverage=0.6,
-    )
-    record = done.classifier
-    assert record.candidate_coverage == 0.6
-    assert [claim.name for claim in record.certificate.claims] == ["hard", "middle", "overall"]
-    assert record.certificate.approximate
-    # the overall target is a price of its own, so charges are no multiple of class targets
-    assert record.rule.charges[0] > 0
-    text = mlflow.MlflowClient().get_model_version(done.name, done.version).description
-    assert "those of a group are not, so this is approximate" in text
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--rule", "optimal", "--empty_weight", "1.1"], "empty_weight is for rule=thresholds"),
-        (["--rule", "optimal", "--penalty", "10"], "penalty is for rule=thresholds"),
-        (["--candidate_coverage", "0.9"], "candidate_coverage is for rule=optimal"),
-        (["--rule", "best"], "rule"),
-        (
-            ["--rule", "optimal", "--scores_from", "decision_function"],
-            "the scores are no probabilities, which the optimal rule needs",
-        ),
-    ],
-)
-@pytest.mark.parametrize("mode", ["certified", "paper"])
-def test_what_the_rule_cannot_take_is_refused_and_nothing_is_registered(
-    mixed, options, message, mode
-):
-    done = CliRunner().invoke(
-        main,
-        [
-            *("calibrate", "--model_uri", mixed, "--data", "rows.parquet", "--label", "label"),
-            *("--mode", mode, *options),
-        ],
-    )
-    assert done.exit_code != 0
-    assert message in done.output
-    assert "Traceback" not in done.output
-    assert [each.name for each in mlflow.MlflowClient().search_registered_models()] == ["base"]
-
-
-def test_logits_are_taken_where_a_softmax_is_asked_for(mixed):
-    done = scrib_mlflow.calibrate(
-        mixed,
-        "rows.parquet",
-        "label",
-        rule="optimal",
-        scores_from="decision_function",
-        score_transform="softmax",
-    )
-    assert done.classifier.certified
-    rows = draw_mixture(50, seed=9)[FEATURES]
-    answers = mlflow.pyfunc.load_model(done.model_uri).predict(rows)
-    assert not answers["abstain"].all()
 
 
 def test_a_version_is_sealed_by_the_file_that_it_holds_be_it_of_the_schema_before(both):
