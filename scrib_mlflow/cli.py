@@ -16,7 +16,8 @@ import click
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from scrib_mlflow import __version__, settings
+from scrib_mlflow import __version__, settings, studies
+from scrib_mlflow.options import Settings
 
 CALIBRATE = """Make a registered classifier a set classifier, certify it, and register it.
 
@@ -118,7 +119,7 @@ def main() -> None:
     """  # noqa: D301  # \b keeps click from filling the lines
 
 
-def _command(name: str, kind: type[settings.Settings], text: str) -> None:
+def _command(name: str, kind: type[Settings], text: str) -> None:
     """Add a command with an option for every setting."""
 
     def call(**given: Any) -> None:
@@ -180,7 +181,7 @@ def _print(text: str) -> None:
 _command("calibrate", settings.Calibrate, CALIBRATE)
 _command("evaluate", settings.Evaluate, EVALUATE)
 _command("gate", settings.Gate, GATE)
-_command("plan", settings.Plan, PLAN)
-_command("compare", settings.Compare, COMPARE)
+_command("plan", studies.Plan, PLAN)
+_command("compare", studies.Compare, COMPARE)
 _command("register", settings.Register, REGISTER)
 _command("demo", settings.Demo, DEMO)

@@ -1,48 +1,37 @@
-"""What every command can be told: the one place where options are listed."""
+"""What the commands that make, measure and promote set classifiers can be told."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Rate = Annotated[float, Field(gt=0, lt=1)]
-Confidence = Annotated[float, Field(gt=0.5, lt=1)]
-Rates = Rate | dict[str, Rate]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Names = tuple[str, ...]
-Ledger = Literal["report", "spend"]
-Transform = Literal["none", "softmax", "sigmoid"]
-
-MODEL = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
-TABLE = "parquet or csv: a path, or a URI that MLflow can download"
-MAPPING = "a number, inline YAML ('{N1: 0.2, default: 0.1}') or a YAML file"
-LIST = "inline YAML ('[W, N1, N2]'), 'W,N1,N2' or a YAML file"
-BASE = f"the registered classifier: {MODEL}"
-ROWS = f"labelled rows, {TABLE}"
-LABEL = "column of the true class: names, or indices from 0"
-RISKS = f"how often a class may be wrong when it is answered: {MAPPING}"
-OVERALL = "how often an answer may be wrong, all classes taken together"
-GROUP = "column of what rows belong together, such as patients; never split"
-KEY = "column that identifies a row; default: what the row holds"
-WAIVE = f"classes whose target is not enforced: {LIST}"
-CLASSES = f"class names in the order of the scores, if the model has none: {LIST}"
-SCORES_FROM = (
-    "where scores come from: auto; a method of the native model (decision_function); an entry of "
-    "the model's output, or its columns ('[p_a, p_b]'); 'columns' or 'columns:[p_a, p_b]' for data "
-    "that holds them already"
+from scrib_mlflow.options import (
+    BASE,
+    BATCH,
+    CLASSES,
+    GROUP,
+    KEY,
+    LABEL,
+    LEDGER,
+    LIST,
+    MAPPING,
+    MODEL,
+    OVERALL,
+    RISKS,
+    ROWS,
+    SCORES_FROM,
+    TABLE,
+    WAIVE,
+    Confidence,
+    Ledger,
+    Names,
+    Rate,
+    Rates,
+    Settings,
+    Transform,
+    Weight,
 )
-BATCH = "rows scored at a time"
-LEDGER = (
-    "certificates on the same rows: report how many there are and what that means, or spend: "
-    "let each have a smaller part of the error probability"
-)
-
-
-class Settings(BaseModel):
-    """Options of a command."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
 class Calibrate(Settings):
@@ -173,71 +162,6 @@ class Gate(Settings):
     ledger: Ledger = Field("report", description=LEDGER)
     group: str | None = Field(
         None, description="column of what rows belong together; default: calibrate's, if there"
-    )
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
-
-
-class Plan(Settings):
-    """Options of `plan`."""
-
-    data: str = Field(description=ROWS)
-    label: str = Field(description="column of the true class")
-    risk_targets: Rates = Field(0.1, description=RISKS)
-    confidence: Confidence = Field(0.95, description="of the certificate")
-    certify_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.7, description="share of the rows that certify; 1 where other rows draw the path"
-    )
-    group: str | None = Field(
-        None, description="column of what rows belong together, such as patients"
-    )
-    waive: Names = Field((), description=WAIVE)
-    abstention: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.5, description="how often the rows of a class are assumed to abstain"
-    )
-    risk_share: Rate = Field(
-        0.5, description="the true risk that is assumed, as a share of its target"
-    )
-
-
-class Compare(Settings):
-    """Options of `compare`."""
-
-    model_uri: str = Field(description=BASE)
-    data: str = Field(description=f"{ROWS}; those that calibrate would certify on are left out")
-    label: str = Field(description=LABEL)
-    risk_targets: Rates = Field(0.1, description=f"{RISKS}; LABEL takes them for mis-coverages")
-    overall_target: Rate | None = Field(
-        None,
-        description=f"{OVERALL}; default for SGR: the mean of the risk targets, weighted by the "
-        "rows of the classes",
-    )
-    certify_fraction: Rate | None = Field(
-        None,
-        description="share of the rows that calibrate certifies on, whose labels stay unread here; "
-        "default: 0.7",
-    )
-    group: str | None = Field(None, description=GROUP)
-    key: str | None = Field(None, description=KEY)
-    waive: Names = Field((), description=WAIVE)
-    classes: Names | None = Field(None, description=CLASSES)
-    scores_from: str = Field("auto", description=SCORES_FROM)
-    score_transform: Transform = Field(
-        "none", description="applied to the scores; logits need softmax for the optimal rule"
-    )
-    trust: str | None = Field(
-        None,
-        description="column that says how sure a row is, higher means surer, for example from "
-        "dropout; SGR is fitted on it as well",
-    )
-    repeats: int = Field(
-        10, ge=1, le=1000, description="random splits into a half to fit and a half to measure"
-    )
-    seed: int = Field(
-        0,
-        ge=0,
-        lt=2**32,
-        description="of the splits and the searches; as calibrate's, so that "
-        "both leave the same rows to certify",
     )
     batch_rows: int = Field(10_000, ge=1, description=BATCH)
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from scrib_mlflow import settings
+from scrib_mlflow import settings, studies
 from scrib_mlflow.cli import main
 from tests.conftest import using
 from tests.models import draw_table, register_pipeline
@@ -20,8 +20,8 @@ KINDS = {
     "main": settings.Calibrate,
     "evaluate": settings.Evaluate,
     "gate": settings.Gate,
-    "plan": settings.Plan,
-    "compare": settings.Compare,
+    "plan": studies.Plan,
+    "compare": studies.Compare,
     "register": settings.Register,
     "demo": settings.Demo,
 }

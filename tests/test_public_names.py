@@ -7,7 +7,7 @@ import json
 import mlflow
 
 import scrib_mlflow
-from scrib_mlflow import settings
+from scrib_mlflow import settings, studies
 from scrib_mlflow.synthetic import draw_scores
 
 NAMES = [
@@ -195,7 +195,8 @@ def test_fields_are_those_promised():
 
 def test_options_of_commands_are_those_promised():
     for name, promised in OPTIONS.items():
-        assert list(getattr(settings, name).model_fields) == promised.split()
+        home = settings if hasattr(settings, name) else studies
+        assert list(getattr(home, name).model_fields) == promised.split()
 
 
 def test_tags_and_served_columns_are_those_promised(calibrated):

@@ -13,8 +13,8 @@ import mlflow
 from mlflow.entities import Run, ViewType
 
 from scrib_mlflow.decisions import spending
+from scrib_mlflow.options import Ledger
 from scrib_mlflow.results import Use
-from scrib_mlflow.settings import Ledger
 
 DIGEST, KEY = "scrib.ledger_digest", "scrib.ledger_key"
 NUMBER, LEVEL = "scrib.ledger_number", "scrib.ledger_level"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from scrib_mlflow.core.checks import nearest
 from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.settings import Settings
+from scrib_mlflow.options import Settings
 
 Kind = TypeVar("Kind", bound=Settings)
 

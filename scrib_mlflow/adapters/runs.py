@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scrib_mlflow.adapters import digests, ledger
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.options import Settings
 from scrib_mlflow.results import DataRecord
-from scrib_mlflow.settings import Settings
 
 MOST_METRICS = 1000  # a server takes no more at once
 NOTE = "mlflow.note.content"

@@ -16,7 +16,8 @@ from scrib_mlflow.core.checks import check_trust, labels_for, nearest
 from scrib_mlflow.core.compare import Comparison, compare_rules
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.results import Base, DataRecord, to_json
-from scrib_mlflow.settings import Calibrate, Compare
+from scrib_mlflow.settings import Calibrate
+from scrib_mlflow.studies import Compare
 from scrib_mlflow.workflows.parts import Tables, choose, read_tables, without
 from scrib_mlflow.workflows.rows import Prepared, Table, prepare, score
 

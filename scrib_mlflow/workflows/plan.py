@@ -17,7 +17,7 @@ from scrib_mlflow.core.targets import known_classes
 from scrib_mlflow.errors import InvalidLabelsError
 from scrib_mlflow.results import to_json
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.settings import Plan as PlanSettings
+from scrib_mlflow.studies import Plan as PlanSettings
 from scrib_mlflow.workflows.parts import Parts
 from scrib_mlflow.workflows.rows import Table, enforced, read_rows
 
