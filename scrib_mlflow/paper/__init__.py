@@ -1,0 +1,1 @@
+"""The paper's experiments that are no part of calibrating: arrays in, values out."""
