@@ -1,1 +1,1 @@
-"""The paper's experiments, on arrays."""
+"""The paper's experiments that are no part of calibrating: arrays in, values out."""
