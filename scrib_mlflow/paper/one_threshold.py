@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.chains import Progress
-from scrib_mlflow.core.compare import SCRIB
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fit import fit_thresholds
+from scrib_mlflow.core.methods import SCRIB
 from scrib_mlflow.core.problem import between
 from scrib_mlflow.core.rules import ThresholdRule, predict_sets
 from scrib_mlflow.paper.outputs import Floats, Outputs

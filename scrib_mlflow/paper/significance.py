@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from scrib_mlflow.core.compare import LABEL, SGR, SHARED, Comparison
+from scrib_mlflow.core.compare import Comparison
+from scrib_mlflow.core.methods import LABEL, SGR, SHARED
 
 BASELINES = (SGR, LABEL, SHARED)  # the paper's; the optimal rule came later
 

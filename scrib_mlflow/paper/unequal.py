@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.baselines import fit_label, fit_sgr
 from scrib_mlflow.core.chains import Progress
-from scrib_mlflow.core.compare import LABEL, OPTIMAL, SCRIB, SGR
 from scrib_mlflow.core.dual import are_probabilities
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fit import fit_thresholds
 from scrib_mlflow.core.fits import Fit
+from scrib_mlflow.core.methods import LABEL, OPTIMAL, SCRIB, SGR
 from scrib_mlflow.core.optimal import fit_optimal
 from scrib_mlflow.paper.outputs import Floats, Outputs
 from scrib_mlflow.paper.splits import mean, measure_rules, random_halves

@@ -11,11 +11,15 @@ from matplotlib.figure import Figure
 from scrib_mlflow.adapters import comparisons, paper_figures, paper_tables
 from scrib_mlflow.adapters.paper_tables import PaperTable
 from scrib_mlflow.adapters.progress import progress
+from scrib_mlflow.adapters.search_tables import correlation_table, curve_tables, optimiser_tables
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.compare import Comparison, compare_rules
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.paper.correlation import correlate_ambiguities
 from scrib_mlflow.paper.one_threshold import measure_same_certain
+from scrib_mlflow.paper.optimisers import OptimiserRun, compare_optimisers, skipped_optimisers
 from scrib_mlflow.paper.outputs import Outputs
+from scrib_mlflow.paper.overall import measure_curves
 from scrib_mlflow.paper.unequal import measure_unequal
 
 Value = TypeVar("Value")
@@ -66,8 +70,9 @@ def by_group(data: Sequence[Outputs], effort: Effort) -> Findings:
     found, left = _each(
         grouped, "class risks by group", lambda each, bar: _compare(each, effort, bar, whole=True)
     )
-    table = paper_tables.excess_table({each.name: value for each, value in found}, by_group=True)
-    return Findings(tables=_noted([table], left))
+    by_name = {each.name: value for each, value in found}
+    tables = [paper_tables.excess_table(by_name, by_group=True)] if by_name else []
+    return Findings(tables=_noted(tables, left))
 
 
 def _compare(outputs: Outputs, effort: Effort, bar: Progress, *, whole: bool = False) -> Comparison:
@@ -81,6 +86,17 @@ def _compare(outputs: Outputs, effort: Effort, bar: Progress, *, whole: bool = F
         seed=effort.seed,
         progress=bar,
     )
+
+
+def overall_risk(data: Sequence[Outputs], effort: Effort) -> Findings:
+    """Draw accuracy-ambiguity curves, as in the paper's second experiment."""
+    found, left = _each(
+        data,
+        "overall risk",
+        lambda each, bar: measure_curves(each, effort.repeats, effort.seed, bar),
+    )
+    by_name = {each.name: value for each, value in found}
+    return Findings(tables=_noted(curve_tables(by_name), left))
 
 
 def unequal_targets(data: Sequence[Outputs], effort: Effort) -> Findings:
@@ -108,11 +124,50 @@ def one_threshold(data: Sequence[Outputs], effort: Effort) -> Findings:
     return Findings(tables=_noted([table], left))
 
 
+def correlation(data: Sequence[Outputs], effort: Effort) -> Findings:
+    """Correlate chance and size ambiguity over random set classifiers."""
+    found, left = _each(
+        data,
+        "correlation",
+        lambda each, _: correlate_ambiguities(
+            each.scores, repeats=effort.repeats, seed=effort.seed
+        ),
+    )
+    by_name = {each.name: value for each, value in found}
+    return Findings(tables=_noted([correlation_table(by_name)], left))
+
+
+def optimisers(data: Sequence[Outputs], effort: Effort) -> Findings:
+    """Minimise the loss with other optimisers."""
+    found, left = _each(data, "optimisers", lambda each, bar: _optimise(each, effort, bar))
+    by_name = {each.name: value for each, value in found}
+    left += [f"{name} is left out: {reason}." for name, reason in skipped_optimisers().items()]
+    return Findings(
+        tables=_noted(optimiser_tables(by_name), left),
+        figures={"losses": paper_figures.losses(by_name)} if by_name else {},
+    )
+
+
+def _optimise(outputs: Outputs, effort: Effort, bar: Progress) -> tuple[OptimiserRun, ...]:
+    return compare_optimisers(
+        outputs.scores,
+        outputs.named(),
+        outputs.target,
+        classes=outputs.classes,
+        repeats=effort.optimiser_repeats,
+        seed=effort.seed,
+        progress=bar,
+    )
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "class_risks": class_risks,
     "by_group": by_group,
+    "overall_risk": overall_risk,
     "unequal_targets": unequal_targets,
     "one_threshold": one_threshold,
+    "correlation": correlation,
+    "optimisers": optimisers,
 }
 
 

@@ -16,7 +16,11 @@ from scrib_mlflow.paper.outputs import Outputs
 from scrib_mlflow.studies import Reproduce
 from scrib_mlflow.workflows.experiments import EXPERIMENTS, Effort, Findings
 
-SMALL = ("digits", "page-blocks")  # of the data that are shipped; the others take longer
+SMALL = (
+    "digits",
+    "digits, network",
+    "page-blocks",
+)  # of the data that are shipped; the others take longer
 REPEATS, FULL_REPEATS = 3, 20
 OPTIMISER_REPEATS, FULL_OPTIMISER_REPEATS = 1, 5
 UNSAFE = re.compile(r"[^\w.-]+")  # in the name of an artifact
