@@ -104,9 +104,9 @@ def optimiser_tables(found: Mapping[str, Sequence[OptimiserRun]]) -> list[PaperT
             rows=tuple(loss),
             notes=(
                 f"Mean and standard deviation over {repeats} random halves; losses are those of "
-                "the rule as it is served. Greedy is the paper's descent, written anew from its text, "
-                "with ties heeded and a silent class counted as risk 1: kinder than the published "
-                "code.",
+                "the rule as it is served. Greedy is the paper's descent, written anew from its "
+                "text, with ties heeded and a silent class counted as risk 1: kinder than the "
+                "published code.",
             ),
         ),
         PaperTable(
