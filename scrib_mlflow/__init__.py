@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from scrib_mlflow.workflows.plan import Planned as Planned
     from scrib_mlflow.workflows.plan import plan as plan
     from scrib_mlflow.workflows.register import register as register
+    from scrib_mlflow.workflows.reproduce import Reproduced as Reproduced
+    from scrib_mlflow.workflows.reproduce import reproduce as reproduce
 
 __version__ = "0.1.0"
 
@@ -94,6 +96,7 @@ _HOMES = {
     "Path": "core.path",
     "Plan": "core.plan",
     "Planned": "workflows.plan",
+    "Reproduced": "workflows.reproduce",
     "ScribError": "errors",
     "SelectiveRule": "core.rules",
     "SetClassifier": "results",
@@ -119,6 +122,7 @@ _HOMES = {
     "plan": "workflows.plan",
     "predict_sets": "core.rules",
     "register": "workflows.register",
+    "reproduce": "workflows.reproduce",
     "to_json": "results",
     "with_candidates": "core.candidates",
 }

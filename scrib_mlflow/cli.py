@@ -84,6 +84,19 @@ Examples:
   mlflow run . -e compare --env-manager local -P model_uri=models:/sleep/3 \\
       -P data=validation.parquet -P label=stage -P group=patient -P repeats=50
 """
+REPRODUCE = """Run the paper's experiments, and print their tables beside the paper's.
+
+Class-specific excess risk with t-tests, overall risk with the area under the accuracy-ambiguity
+curve, unequal targets, one threshold that is certain as often, how the two ambiguities go together,
+and optimisers side by side: on the paper's generator and on real data that come with Python
+packages, or on any folder of saved model outputs. Minutes with size=small, hours with size=full.
+
+\b
+Examples:
+  python -m scrib_mlflow reproduce
+  python -m scrib_mlflow reproduce --outputs saved --experiments class_risks,by_group
+  mlflow run . -e reproduce --env-manager local -P size=full
+"""
 REGISTER = """Register the model of a calibrate run that could not register it.
 
 \b
@@ -183,5 +196,6 @@ _command("evaluate", settings.Evaluate, EVALUATE)
 _command("gate", settings.Gate, GATE)
 _command("plan", studies.Plan, PLAN)
 _command("compare", studies.Compare, COMPARE)
+_command("reproduce", studies.Reproduce, REPRODUCE)
 _command("register", settings.Register, REGISTER)
 _command("demo", settings.Demo, DEMO)

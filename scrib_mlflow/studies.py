@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ from scrib_mlflow.options import (
     GROUP,
     KEY,
     LABEL,
+    LIST,
     OVERALL,
     RISKS,
     ROWS,
@@ -90,3 +91,25 @@ class Compare(Settings):
         "both leave the same rows to certify",
     )
     batch_rows: int = Field(10_000, ge=1, description=BATCH)
+
+
+class Reproduce(Settings):
+    """Options of `reproduce`."""
+
+    experiments: Names | None = Field(
+        None,
+        description="which: class_risks, by_group, overall_risk, unequal_targets, one_threshold, "
+        f"correlation, optimisers; default: all; {LIST}",
+    )
+    outputs: str | None = Field(
+        None,
+        description="folder of saved model outputs to run on in place of the data at hand: npz "
+        "files with probs (n, k) and y (n,), perhaps groups (n,) and class_names (k,)",
+    )
+    size: Literal["small", "full"] = Field(
+        "small", description="small: minutes; full: more data and as many repeats as in the paper"
+    )
+    repeats: Annotated[int, Field(ge=2, le=1000)] | None = Field(
+        None, description="random splits of each data set; default: 3, with size=full 20"
+    )
+    seed: int = Field(0, ge=0, lt=2**32, description="of the data, the splits and the searches")

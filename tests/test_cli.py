@@ -22,6 +22,7 @@ KINDS = {
     "gate": settings.Gate,
     "plan": studies.Plan,
     "compare": studies.Compare,
+    "reproduce": studies.Reproduce,
     "register": settings.Register,
     "demo": settings.Demo,
 }
@@ -29,7 +30,17 @@ KINDS = {
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["calibrate"], ["evaluate"], ["gate"], ["plan"], ["compare"], ["register"], ["demo"]],
+    [
+        [],
+        ["calibrate"],
+        ["evaluate"],
+        ["gate"],
+        ["plan"],
+        ["compare"],
+        ["reproduce"],
+        ["register"],
+        ["demo"],
+    ],
 )
 def test_help_teaches_by_example_and_loads_nothing_slow(words):
     script = (
@@ -107,6 +118,8 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
         ("gate", "--model_uri", "models:/nope/1", "--evidence", "fresh"),
         ("plan", "--data", "x.csv", "--label", "y"),
         ("compare", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
+        ("reproduce", "--experiments", "nope"),
+        ("reproduce", "--outputs", "nowhere"),
         ("register", "--run_id", "0" * 32),
         ("calibrate", "--model_uri", "models:/a/1", "--data", "x", "--label", "y", "--seed", "x"),
     ],

@@ -26,6 +26,7 @@ NAMES = [
     "Path",
     "Plan",
     "Planned",
+    "Reproduced",
     "ScribError",
     "SelectiveRule",
     "SetClassifier",
@@ -51,6 +52,7 @@ NAMES = [
     "plan",
     "predict_sets",
     "register",
+    "reproduce",
     "to_json",
     "with_candidates",
 ]
@@ -89,6 +91,7 @@ PARAMETERS = {
     "compare": "model_uri data label parameters",
     "evaluate": "model_uri data label parameters",
     "register": "run_id parameters",
+    "reproduce": "parameters",
 }
 FIELDS = {
     "Fit": """
@@ -129,6 +132,7 @@ FIELDS = {
     "Comparison": """
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
     """,
+    "Reproduced": "run_id tables",
     "Calibration": "name version alias model_uri run_id classifier",
     "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
 }
@@ -152,6 +156,7 @@ OPTIONS = {
         scores_from score_transform trust repeats seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows",
+    "Reproduce": "experiments outputs size repeats seed",
     "Register": "run_id registered_model_name alias",
     "Demo": "folder",
 }

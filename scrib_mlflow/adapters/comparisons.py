@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from scrib_mlflow.adapters.figures import BLACK, BLUE, ORANGE, literal, plain
 from scrib_mlflow.adapters.texts import percent
-from scrib_mlflow.core.compare import METRICS, OPTIMAL, SCRIB, Comparison
+from scrib_mlflow.core.compare import METRICS, Comparison
+from scrib_mlflow.core.methods import OPTIMAL, SCRIB
 
 HEADER = (
     "method",

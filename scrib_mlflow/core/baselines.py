@@ -20,6 +20,8 @@ from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, TopRule,
 from scrib_mlflow.core.targets import Target, Targets, make_constraints
 from scrib_mlflow.errors import InvalidLabelsError
 
+Floats = NDArray[np.float64]
+
 SLACK = 1e-9  # a product that should be a whole number may fall short of it
 
 
@@ -90,10 +92,8 @@ def _sgr_threshold(
     trust: NDArray[np.float64], wrong: NDArray[np.bool_], target: float, delta: float
 ) -> float:
     """Return the lowest threshold that the binary search has seen pass, infinity without one."""
-    values, index = np.unique(trust, return_inverse=True)
-    kept = np.bincount(index, minlength=len(values))[::-1].cumsum()[::-1]
-    errors = np.bincount(index, wrong, len(values))[::-1].cumsum()[::-1]
-    ranks = np.sort(index)
+    values, kept, errors = count_by_trust(trust, wrong)
+    ranks = np.searchsorted(values, np.sort(trust))
     steps = max(1, int(np.ceil(np.log2(len(trust)))))
     low, high = 0, len(trust) - 1
     threshold = np.inf
@@ -102,11 +102,23 @@ def _sgr_threshold(
         at = ranks[middle]
         if risk_upper(errors[at], kept[at], 1 - delta / steps) < target:
             high = middle
-            below = values[at - 1] if at > 0 else -np.inf
-            threshold = between(below, values[at]) if at > 0 else -np.inf
+            threshold = cut_above(values, at)
         else:
             low = middle
     return float(threshold)
+
+
+def count_by_trust(trust: Floats, wrong: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """Return the distinct values of trust, ascending, and the rows and errors from each on."""
+    values, index = np.unique(trust, return_inverse=True)
+    kept = np.bincount(index, minlength=len(values))[::-1].cumsum()[::-1]
+    errors = np.bincount(index, wrong, len(values))[::-1].cumsum()[::-1]
+    return values, kept.astype(np.float64), errors
+
+
+def cut_above(values: Floats, at: int) -> float:
+    """Return a threshold that the value at this place reaches and the one before does not."""
+    return between(values[at - 1], values[at]) if at > 0 else -np.inf
 
 
 def fit_label(

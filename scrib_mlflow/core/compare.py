@@ -8,33 +8,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.baselines import fit_label, fit_sgr, fit_shared_threshold, fit_top1
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.checks import check_trust, labels_for
 from scrib_mlflow.core.evaluate import SetReport, evaluate_sets
-from scrib_mlflow.core.fit import check_seed, fit_thresholds
+from scrib_mlflow.core.fit import check_seed
 from scrib_mlflow.core.fits import NAN, Fit
 from scrib_mlflow.core.halves import group_codes, halve
-from scrib_mlflow.core.optimal import fit_optimal
-from scrib_mlflow.core.pricing import check_probabilities
+from scrib_mlflow.core.methods import SCRIB, SGR, Method, make_methods, skipped_methods
 from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.targets import Target, Targets, by_name, known_classes, make_constraints
-from scrib_mlflow.errors import (
-    InvalidLabelsError,
-    InvalidScoresError,
-    InvalidTargetsError,
-    ScribError,
-)
+from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError, ScribError
 
-SCRIB, OPTIMAL, SHARED, SGR, LABEL, TOP = "SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"
 METRICS = (  # of a trial, and means over trials
     "abstention_rate",
     "size_ambiguity",
@@ -86,13 +76,6 @@ class Comparison:
     def means(self, method: str) -> dict[str, float]:
         """Return the mean of each metric over the trials where it is defined."""
         return {name: _mean([getattr(t, name) for t in self.of(method)]) for name in METRICS}
-
-
-class _Method(NamedTuple):
-    """How a method is fitted."""
-
-    fit: Callable[..., Fit]
-    trust: NDArray[np.float64] | None = None  # (n,) what it ranks rows by, if it is given
 
 
 def compare_rules(
@@ -147,11 +130,13 @@ def compare_rules(
     targets = _enforced(risk_targets, rows.classes, waived)
     sgr_target = overall_target or _mean_target(targets, rows)
     common = {"classes": rows.classes, "waive": waived}
-    methods = _methods(targets, sgr_target, risk_targets, overall_target, check_seed(seed), common)
+    methods = make_methods(
+        targets, sgr_target, risk_targets, overall_target, check_seed(seed), common
+    )
     for name, values in (trust or {}).items():
         sgr = methods[SGR].fit
-        methods[f"{SGR} on {name}"] = _Method(sgr, check_trust(values, len(rows.scores)))
-    skipped = _skipped(rows.scores)
+        methods[f"{SGR} on {name}"] = Method(sgr, check_trust(values, len(rows.scores)))
+    skipped = skipped_methods(rows.scores)
     for name in skipped:
         del methods[name]
     codes = None if groups is None else group_codes(groups, len(rows.scores))
@@ -195,39 +180,8 @@ def _mean_target(targets: dict[str, float], rows: Labelled) -> float:
     return float(sum(sizes[name] * target for name, target in targets.items()) / max(total, 1.0))
 
 
-def _methods(
-    targets: dict[str, float],
-    sgr_target: float,
-    risk_targets: Target,
-    overall_target: float | None,
-    seed: int,
-    common: dict[str, Any],
-) -> dict[str, _Method]:
-    """Return how each method is fitted, SCRIB first."""
-    asked = {"risk_targets": risk_targets, "overall_target": overall_target, **common}
-    free = tuple(name for name in common["classes"] if name not in targets)
-    label = {"miscoverage_targets": targets, "classes": common["classes"], "waive": free}
-    return {
-        SCRIB: _Method(partial(fit_thresholds, **asked, seed=seed)),
-        OPTIMAL: _Method(partial(fit_optimal, **asked, seed=seed)),
-        SHARED: _Method(partial(fit_shared_threshold, **asked, seed=seed)),
-        SGR: _Method(partial(fit_sgr, overall_target=sgr_target, **common)),
-        LABEL: _Method(partial(fit_label, **label)),
-        TOP: _Method(partial(fit_top1, **asked)),
-    }
-
-
-def _skipped(scores: NDArray[np.float64]) -> dict[str, str]:
-    """Return the methods that scores do not allow, and why."""
-    try:
-        check_probabilities(scores)
-    except InvalidScoresError as error:
-        return {OPTIMAL: str(error)}
-    return {}
-
-
 def _try_methods(
-    methods: dict[str, _Method],
+    methods: dict[str, Method],
     rows: Labelled,
     fitted: NDArray[np.bool_],
     targets: dict[str, float],
@@ -247,7 +201,7 @@ def _try_methods(
     return trials
 
 
-def _fit(method: _Method, rows: Labelled, fitted: NDArray[np.bool_]) -> Fit:
+def _fit(method: Method, rows: Labelled, fitted: NDArray[np.bool_]) -> Fit:
     labels = labels_for(rows.labels, rows.classes)
     given = {} if method.trust is None else {"trust": method.trust[fitted]}
     return method.fit(rows.scores[fitted], labels[fitted], **given)

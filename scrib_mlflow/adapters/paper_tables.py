@@ -1,0 +1,204 @@
+"""The tables of the paper's experiments, with the paper's figures beside ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scrib_mlflow.adapters.texts import percent
+from scrib_mlflow.core.compare import Comparison
+from scrib_mlflow.core.methods import LABEL, OPTIMAL, SCRIB, SGR, SHARED
+from scrib_mlflow.paper import quoted
+from scrib_mlflow.paper.one_threshold import SameCertain
+from scrib_mlflow.paper.outputs import Outputs
+from scrib_mlflow.paper.significance import excess_difference
+from scrib_mlflow.paper.unequal import HARDEST, OVERALL, UnequalRisks
+
+METHODS = (SGR, LABEL, SHARED, SCRIB)  # in the order of the paper's columns
+NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperTable:
+    """A table of an experiment, as text."""
+
+    name: str  # of its artifact
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def with_notes(self, notes: Sequence[str]) -> PaperTable:
+        """Return the table with further notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+
+def data_table(data: Sequence[Outputs]) -> PaperTable:
+    """Return what the experiments ran on."""
+    return PaperTable(
+        name="data",
+        title="Data",
+        header=("data", "rows", "classes", "groups", "top-1 error", "target", "origin"),
+        rows=tuple(
+            (
+                each.name,
+                f"{len(each.labels):,}",
+                str(len(each.classes)),
+                NOTHING if each.groups is None else f"{len(np.unique(each.groups)):,}",
+                percent(each.top_risk()),
+                percent(each.target),
+                each.origin,
+            )
+            for each in data
+        ),
+        notes=(f"The paper's generator errs on {quoted.TOP_RISK} of its rows without abstention.",),
+    )
+
+
+def excess_table(found: Mapping[str, Comparison], *, by_group: bool) -> PaperTable:
+    """Return the mean excess of class risks by method, and whether SCRIB differs."""
+    rows = [_excess_row(name, each) for name, each in found.items()]
+    cited = quoted.EXCESS_BY_GROUP if by_group else quoted.EXCESS
+    rows += [
+        (f"paper: {name}", *cells[:4], NOTHING, cells[4], NOTHING) for name, cells in cited.items()
+    ]
+    splits = "groups stay whole" if by_group else "rows are split at random"
+    return PaperTable(
+        name="excess_by_group" if by_group else "excess",
+        title=f"Excess of class risks, % ({splits})",
+        header=("data", *METHODS, OPTIMAL, "p-value", "against"),
+        rows=tuple(rows),
+        notes=(
+            "Mean of (risk - target)+ over classes and repeats, on rows that were not fitted; a "
+            "class without certain rows counts as 0. The p-value is of Welch's t-test between "
+            "SCRIB and the best of SGR, LABEL and SCRIB-, over classes and repeats.",
+        ),
+    )
+
+
+def _excess_row(name: str, found: Comparison) -> tuple[str, ...]:
+    tested = excess_difference(found, SCRIB)
+    methods = (*METHODS, OPTIMAL)
+    means = [found.means(m)["mean_excess"] if m in found.methods else math.nan for m in methods]
+    return (name, *(hundredths(value) for value in means), short(tested.p_value), tested.other)
+
+
+def ambiguity_table(found: Mapping[str, Comparison]) -> PaperTable:
+    """Return how often methods abstain, and how large their sets are."""
+    methods = (*METHODS, OPTIMAL)
+    rows = []
+    for name, each in found.items():
+        means = {m: each.means(m) for m in methods if m in each.methods}
+        cells = [
+            f"{means[m][metric]:.2f}" if m in means else NOTHING
+            for metric in ("abstention_rate", "size_ambiguity")
+            for m in methods
+        ]
+        rows.append((name, *cells))
+    for name, cited in quoted.AMBIGUITY.items():
+        rows.append((f"paper: {name}", *cited[:4], NOTHING, *cited[4:], NOTHING))
+    return PaperTable(
+        name="ambiguity",
+        title="Abstention, then size ambiguity",
+        header=("data", *methods, *(f"{m} size" for m in methods)),
+        rows=tuple(rows),
+        notes=(
+            "The paper calls the share of sets that are not of one member chance ambiguity, empty "
+            "ones included; here that is abstention.",
+        ),
+    )
+
+
+def unequal_tables(found: Sequence[UnequalRisks]) -> list[PaperTable]:
+    """Return a table of the class risks for each data set; the last says what the paper has."""
+    tables = [_unequal_table(each) for each in found]
+    cited = "; ".join(
+        f"{name}: SGR {sgr} %, LABEL {label} %, SCRIB {scrib} %"
+        for name, (sgr, label, scrib) in quoted.UNEQUAL_OVERALL.items()
+    )
+    told = (
+        f"SGR bounds the overall risk by {percent(OVERALL)}; every class has that target, the "
+        f"hardest {percent(HARDEST)}. The paper's overall risks in its Figure 2, whose targets it "
+        f"does not print: {cited}."
+    )
+    return [*tables[:-1], tables[-1].with_notes([told])] if tables else []
+
+
+def _unequal_table(found: UnequalRisks) -> PaperTable:
+    methods = tuple(found.risks)
+    rows = [
+        (name, percent(target), *(percent(found.risks[m][name]) for m in methods))
+        for name, target in found.targets.items()
+    ]
+    rows += [
+        ("overall risk", NOTHING, *(percent(found.overall_risk[m]) for m in methods)),
+        ("abstains", NOTHING, *(percent(found.abstention_rate[m]) for m in methods)),
+    ]
+    return PaperTable(
+        name=f"unequal_{found.data}",
+        title=f"Risks under unequal targets: {found.data}",
+        header=("class", "target", *methods),
+        rows=tuple(rows),
+    )
+
+
+def same_certain_table(found: Sequence[SameCertain]) -> PaperTable:
+    """Return SCRIB beside one threshold that is certain as often."""
+    rows = []
+    for each in found:
+        for method, certain in each.certain.items():
+            rows.append(
+                (
+                    f"{each.data}: {method}",
+                    percent(certain),
+                    hundredths(each.mean_excess[method]),
+                    percent(each.worst_risk[method]),
+                    percent(each.overall_risk[method]),
+                    percent(each.holds_truth[method]),
+                    f"{each.size_ambiguity[method]:.2f}",
+                    percent(each.empty_rate[method]),
+                )
+            )
+    return PaperTable(
+        name="one_threshold",
+        title="One threshold with as many certain rows as SCRIB",
+        header=(
+            "data and method",
+            "certain",
+            "mean excess, %",
+            "worst class risk",
+            "overall risk",
+            "set holds truth",
+            "set size",
+            "empty",
+        ),
+        rows=tuple(rows),
+        notes=(
+            "The user study had a doctor mark 50 such sets (3.86 of 5 for SCRIB, 3.42 for one "
+            "threshold); marks cannot be repeated here, what they reward can be counted.",
+        ),
+    )
+
+
+def hundredths(rate: float) -> str:
+    """Return a rate in percent with two places, a dash where it is undefined."""
+    return NOTHING if math.isnan(rate) else f"{100 * rate:.2f}"
+
+
+def spread(values: Sequence[float], scale: float = 1.0, digits: int = 2) -> str:
+    """Return mean and standard deviation, a dash where nothing is defined."""
+    known = [scale * value for value in values if not math.isnan(value)]
+    if not known:
+        return NOTHING
+    deviation = f" ± {np.std(known, ddof=1):.{digits}f}" if len(known) > 1 else ""
+    return f"{np.mean(known):.{digits}f}{deviation}"
+
+
+def short(p_value: float) -> str:
+    """Return a p-value with as many places as it deserves."""
+    if math.isnan(p_value):
+        return NOTHING
+    return f"{p_value:.2f}" if p_value >= 0.01 else f"{p_value:.0e}"

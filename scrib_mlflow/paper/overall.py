@@ -1,0 +1,33 @@
+"""Overall risk: accuracy-ambiguity curves of methods over random halves, as in the paper."""
+
+from __future__ import annotations
+
+from scrib_mlflow.core.chains import Progress
+from scrib_mlflow.core.curves import Curve, draw_curves
+from scrib_mlflow.paper.outputs import Outputs
+from scrib_mlflow.paper.splits import random_halves
+
+DROPOUT = "dropout"  # what the paper's further SGR ranks rows by
+
+
+def measure_curves(
+    outputs: Outputs, repeats: int, seed: int, progress: Progress | None = None
+) -> list[Curve]:
+    """Draw every method's curve on every split; groups stay whole, as the paper's patients do."""
+    curves: list[Curve] = []
+    named = outputs.named()
+    for split in random_halves(outputs, repeats, seed, by_group=True, progress=progress):
+        fitted, measured = split.fitted, ~split.fitted
+        trust = {}
+        if outputs.trust is not None:
+            trust[DROPOUT] = (outputs.trust[fitted], outputs.trust[measured])
+        curves += draw_curves(
+            outputs.scores[fitted],
+            named[fitted],
+            outputs.scores[measured],
+            named[measured],
+            classes=outputs.classes,
+            trust=trust,
+            seed=seed,
+        )
+    return curves

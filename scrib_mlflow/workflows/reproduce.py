@@ -1,0 +1,147 @@
+"""Reproduce: the paper's experiments on data at hand, their tables beside the paper's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scrib_mlflow.adapters import datasets, paper_tables, runs, stores, texts
+from scrib_mlflow.adapters.paper_tables import PaperTable
+from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow.core.checks import nearest
+from scrib_mlflow.errors import InvalidSettingsError
+from scrib_mlflow.paper.outputs import Outputs
+from scrib_mlflow.studies import Reproduce
+from scrib_mlflow.workflows.experiments import EXPERIMENTS, Effort, Findings
+
+SMALL = (
+    "digits",
+    "digits, network",
+    "page-blocks",
+)  # of the data that are shipped; the others take longer
+REPEATS, FULL_REPEATS = 3, 20
+OPTIMISER_REPEATS, FULL_OPTIMISER_REPEATS = 1, 5
+UNSAFE = re.compile(r"[^\w.-]+")  # in the name of an artifact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduced:
+    """The tables of the experiments, and where they are logged."""
+
+    run_id: str
+    tables: tuple[PaperTable, ...]
+
+
+def reproduce(**parameters: Any) -> Reproduced:
+    """Run the paper's experiments, and put its figures beside what came out.
+
+    Parameters
+    ----------
+    **parameters
+        Those of ``python -m scrib_mlflow reproduce --help``, for example ``size="full"`` or
+        ``outputs="folder"`` for saved model outputs.
+
+    Returns
+    -------
+    Reproduced
+        Tables as text; the run holds them with figures, and a run inside for each method.
+    """
+    return run(read_settings(Reproduce, parameters), say=lambda _: None)
+
+
+def run(settings: Reproduce, say: Callable[[str], None]) -> Reproduced:
+    """Do what `reproduce` does, saying what it is at."""
+    chosen = _chosen(settings)
+    with stores.short_waits():
+        stores.check_stores()
+    data, left = _data(settings)
+    repeats = settings.repeats or (REPEATS if settings.size == "small" else FULL_REPEATS)
+    effort = Effort(
+        repeats=repeats,
+        optimiser_repeats=(
+            OPTIMISER_REPEATS if settings.size == "small" else FULL_OPTIMISER_REPEATS
+        ),
+        seed=settings.seed,
+    )
+    with runs.open_run("reproduce") as run_id:
+        runs.log_settings(run_id, settings)
+        tables = [paper_tables.data_table(data).with_notes(left)]
+        for name in chosen:
+            say(f"{name}: {len(data)} data sets")
+            found = EXPERIMENTS[name](data, effort)
+            _log(found)
+            tables += found.tables
+            runs.log_texts_and_figures({"paper.md": markdown(tables)}, {})  # kept if the next fails
+        runs.set_tags({}, _note(tables, repeats))
+    return Reproduced(run_id=run_id, tables=tuple(tables))
+
+
+def _chosen(settings: Reproduce) -> Sequence[str]:
+    """Return the experiments that are asked for, in their own order."""
+    asked = settings.experiments or tuple(EXPERIMENTS)
+    unknown = [name for name in asked if name not in EXPERIMENTS]
+    if unknown:
+        msg = f"experiments has no {unknown[0]!r}; {nearest(unknown[0], EXPERIMENTS)}"
+        raise InvalidSettingsError(msg)
+    return [name for name in EXPERIMENTS if name in asked]
+
+
+def _data(settings: Reproduce) -> tuple[list[Outputs], list[str]]:
+    """Return the data to run on, and in words what is not to be had."""
+    if settings.outputs is not None:
+        return [*datasets.saved(settings.outputs)], []
+    data, left = [*datasets.generated(settings.seed)], []
+    for name, make in datasets.SHIPPED.items():
+        if settings.size == "small" and name not in SMALL:
+            left.append(f"{name} takes part with size=full.")
+            continue
+        try:
+            data.append(make())
+        except datasets.NotInstalledError as error:
+            left.append(f"{name} is left out: {error}.")
+    return data, left
+
+
+def _log(found: Findings) -> None:
+    """Log tables and figures, and a run for each method on each data set."""
+    for table in found.tables:
+        rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+        runs.log_rows(rows, f"tables/{_safe(table.name)}.json")
+    figures = {f"figures/{_safe(name)}.png": figure for name, figure in found.figures.items()}
+    runs.log_texts_and_figures({}, figures)
+    for data, comparison in found.comparisons.items():
+        for method in comparison.methods:
+            params = {"data": data, "method": method}
+            runs.log_child(f"{data}: {method}", params, comparison.means(method))
+
+
+def _safe(name: str) -> str:
+    return UNSAFE.sub("_", name)
+
+
+def markdown(tables: Sequence[PaperTable]) -> str:
+    """Return the tables as a document."""
+    parts = []
+    for table in tables:
+        parts += [f"## {table.title}", texts.markdown_table([table.header, *table.rows])]
+        parts += table.notes
+    return "\n\n".join(parts) + "\n"
+
+
+def _note(tables: Sequence[PaperTable], repeats: int) -> str:
+    """Return what the run's page says, with the first table that fits."""
+    head = f"The paper's experiments, {repeats} random splits each; all tables are in paper.md."
+    note = "\n\n".join([head, markdown(tables[:2])])
+    return note if len(note) <= texts.MOST_CHARACTERS else head
+
+
+def summary(done: Reproduced) -> str:
+    """Return what a person wants to see at the end."""
+    parts = []
+    for table in done.tables:
+        rows = [table.header, *table.rows]
+        plain = texts.plain_list if table.name == "data" else texts.plain_table
+        parts += [table.title, "", plain(rows), "", *table.notes, ""]
+    return "\n".join([*parts, f"logged to run {done.run_id}, as Markdown in paper.md"])
