@@ -6,8 +6,8 @@ empty set answers as little as one of several members. Accuracy is 1 - overall r
 
 Methods reach as far as their targets take them, and who reaches further would have the larger area.
 So all curves get the same two end points: without abstention the accuracy of the top class on the
-measured rows, and where every row abstains accuracy 1. Between points the curve is straight; it
-lies below a curve that bends as these do, so that a method does not gain by a short reach.
+measured rows, and where every row abstains accuracy 1. In between lines are straight, and so lie
+below the curve of a method whose accuracy rises ever more slowly: a short reach gains it nothing.
 """
 
 from __future__ import annotations
