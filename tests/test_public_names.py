@@ -128,6 +128,7 @@ FIELDS = {
     "Compared": "run_id model_uri data comparison",
     "Comparison": """
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
+        curves
     """,
     "Calibration": "name version alias model_uri run_id classifier",
     "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
@@ -149,7 +150,7 @@ OPTIONS = {
     """,
     "Compare": """
         model_uri data label risk_targets overall_target certify_fraction group key waive classes
-        scores_from score_transform trust repeats seed batch_rows
+        scores_from score_transform trust repeats curves seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows",
     "Register": "run_id registered_model_name alias",

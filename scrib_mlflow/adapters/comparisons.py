@@ -41,7 +41,7 @@ def method_rows(found: Comparison) -> list[tuple[str, ...]]:
     for method in found.methods:
         means = found.means(method)
         rates = ("abstention_rate", "worst_excess", "mean_excess", "overall_risk")
-        auc = "-" if math.isnan(means["auc"]) else f"{100 * means['auc']:.2f}"
+        area = means.get("auc", NAN)
         rows.append(
             (
                 method,
@@ -49,7 +49,7 @@ def method_rows(found: Comparison) -> list[tuple[str, ...]]:
                 f"{means['size_ambiguity']:.2f}",
                 f"{means['n_silent']:.1f}",
                 f"{means['fit_seconds_ratio']:.2g}",
-                *([auc] if found.curves else []),
+                *(["-" if math.isnan(area) else f"{100 * area:.2f}"] if found.curves else []),
             )
         )
     return rows
@@ -177,9 +177,16 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
 def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
     """Write above a violin how many of the repeats have no risk to draw."""
     if silent:
-        where = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        text = f"silent\n{silent} of {repeats}"
-        axes.annotate(text, (place, 1), (0, 2), **where, ha="center", va="bottom", fontsize=7)
+        axes.annotate(
+            f"silent\n{silent} of {repeats}",
+            (place, 1),
+            (0, 2),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+        )
 
 
 def _title(found: Comparison, name: str) -> str:

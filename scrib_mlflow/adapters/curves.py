@@ -31,7 +31,9 @@ def curve_sentences(found: Comparison) -> list[str]:
     if not targets:
         return ["No curve: the top class is never wrong on the rows that are fitted."]
     longest = max(targets, key=len)
-    splits = "the split" if found.repeats == 1 else f"the first {len(found.curves)} splits"
+    splits = (
+        "the first split" if len(found.curves) == 1 else f"the first {len(found.curves)} splits"
+    )
     return [
         f"AUC is of {splits}: overall risks of {percent(longest[0])} up to "
         f"{percent(longest[-1])}, about that of {TOP}, are asked for, and each gives a point. All "

@@ -36,7 +36,6 @@ METRICS = (  # of a trial, and means over trials
     "n_silent",
     "fit_seconds_ratio",
 )
-CURVE_METRICS = {"auc": "auc", "overall_rmse": "rmse"}  # means over curves, and where they stand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +84,9 @@ class Comparison:
         """Return the mean of each metric over the trials and curves where it is defined."""
         trials, curves = self.of(method), self.curves_of(method)
         means = {name: _mean([getattr(trial, name) for trial in trials]) for name in METRICS}
-        for name, field_name in CURVE_METRICS.items():
-            means[name] = _mean([getattr(curve, field_name) for curve in curves])
+        if curves:
+            means["auc"] = _mean([curve.auc for curve in curves])
+            means["overall_rmse"] = _mean([curve.rmse for curve in curves])
         return means
 
 
