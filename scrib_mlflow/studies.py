@@ -83,6 +83,13 @@ class Compare(Settings):
     repeats: int = Field(
         10, ge=1, le=1000, description="random splits into a half to fit and a half to measure"
     )
+    curves: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="of how many of these splits accuracy-ambiguity curves are drawn; each takes "
+        "as long as a few splits without, 0 draws none",
+    )
     seed: int = Field(
         0,
         ge=0,

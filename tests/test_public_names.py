@@ -8,6 +8,8 @@ import mlflow
 
 import scrib_mlflow
 from scrib_mlflow import settings, studies
+from scrib_mlflow.core.compare import Trial
+from scrib_mlflow.core.curves import Curve
 from scrib_mlflow.synthetic import draw_scores
 
 NAMES = [
@@ -131,11 +133,16 @@ FIELDS = {
     "Compared": "run_id model_uri data comparison",
     "Comparison": """
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
+        curves
     """,
     "Reproduced": "run_id tables",
     "Calibration": "name version alias model_uri run_id classifier",
     "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
 }
+TRIAL = """
+    method repeat abstention_rate size_ambiguity empty_rate overall_risk mean_excess worst_excess
+    n_silent excess risk fit_seconds_ratio
+"""
 OPTIONS = {
     "Calibrate": """
         model_uri data label risk_targets overall_target confidence rule mode certify_fraction
@@ -153,7 +160,7 @@ OPTIONS = {
     """,
     "Compare": """
         model_uri data label risk_targets overall_target certify_fraction group key waive classes
-        scores_from score_transform trust repeats seed batch_rows
+        scores_from score_transform trust repeats curves seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows",
     "Reproduce": "experiments outputs size repeats seed",
@@ -196,6 +203,13 @@ def test_fields_are_those_promised():
     for name, promised in FIELDS.items():
         fields = dataclasses.fields(getattr(scrib_mlflow, name))
         assert [field.name for field in fields] == promised.split()
+
+
+def test_trials_and_curves_of_a_comparison_have_the_fields_promised():
+    names = [field.name for field in dataclasses.fields(Trial)]
+    assert names == TRIAL.split()
+    names = [field.name for field in dataclasses.fields(Curve)]
+    assert names == ["method", "targets", "ambiguity", "risk", "top_risk", "auc", "rmse"]
 
 
 def test_options_of_commands_are_those_promised():
