@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted((ROOT / "scrib_mlflow" / "core").glob("*.py"))
+SOURCES = sorted(
+    path for part in ("core", "paper") for path in (ROOT / "scrib_mlflow" / part).glob("*.py")
+)
 STATE = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / STATE)
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"

@@ -163,7 +163,7 @@ def minimise_with_scipy(surface: Surface, method: str, seed: int) -> _Reached:
     return _served(surface, method, best.x, sum(int(end.nfev) for end in ends))
 
 
-def minimise_with_bayes(surface: Surface, seed: int) -> _Reached:
+def minimise_with_bayes(surface: Surface, seed: int, *, iterations: int = ITERATIONS) -> _Reached:
     """Return what Bayesian optimisation with Gaussian processes reaches."""
     require("bayes_opt")
     from bayes_opt import BayesianOptimization  # noqa: PLC0415  # an extra
@@ -182,10 +182,10 @@ def minimise_with_bayes(surface: Surface, seed: int) -> _Reached:
         allow_duplicate_points=True,
     )
     with threadpool_limits(limits=1):
-        search.maximize(init_points=INITIAL_POINTS, n_iter=ITERATIONS)
+        search.maximize(init_points=INITIAL_POINTS, n_iter=iterations)
     best: Mapping[str, float] = search.max["params"]
     at = np.array([best[name] for name in names])
-    return _served(surface, BAYESIAN, at, INITIAL_POINTS + ITERATIONS)
+    return _served(surface, BAYESIAN, at, INITIAL_POINTS + iterations)
 
 
 def _searches(methods: Sequence[str] | None) -> dict[str, Search]:
