@@ -44,17 +44,19 @@ def curve_sentences(found: Comparison) -> list[str]:
     ]
 
 
-def curve_figure(found: Comparison, name: str) -> Figure:
+def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
     """Return accuracy against abstention, and the risk that came of each target, by method.
 
-    Lines are means over the splits that were drawn, bands reach from the lowest to the highest.
+    `found` has the curves of each split. Lines are means over the splits, bands reach from the
+    lowest to the highest.
     """
     figure = Figure(figsize=(11, 4.8), layout="constrained")
     curves, risks = figure.subplots(1, 2)
-    methods = [method for method in found.methods if found.curves_of(method)]
+    every = [curve for drawn in found for curve in drawn]
+    methods = list(dict.fromkeys(curve.method for curve in every))
     others = [method for method in methods if method not in COLOURS]
     for method in methods:
-        drawn = [curve for curve in found.curves_of(method) if not np.isnan(curve.auc)]
+        drawn = [each for each in every if each.method == method and not np.isnan(each.auc)]
         colour = COLOURS.get(method) or OTHERS[others.index(method) % len(OTHERS)]
         style = STYLES.get(method, (0, (1, 2, 4, 2)))
         area = (
@@ -63,7 +65,7 @@ def curve_figure(found: Comparison, name: str) -> Figure:
         look = {"color": colour, "linestyle": style, "label": literal(f"{method}, {area}")}
         _line(curves, 100 * ACROSS, [_heights(each) for each in drawn], look)
         _line(risks, *_realised(drawn), look)
-    start = 100 * (1 - np.mean([each.top_risk for drawn in found.curves for each in drawn]))
+    start = 100 * (1 - np.mean([each.top_risk for each in every]))
     curves.plot([0, 100], [start, 100], "s", color=BLACK, markersize=6, clip_on=False, zorder=4)
     curves.annotate(f"{TOP}", (0, start), (8, -4), textcoords="offset points", fontsize=8)
     curves.set_xlabel("rows that abstain, %", fontsize=9)
@@ -85,11 +87,9 @@ def curve_figure(found: Comparison, name: str) -> Figure:
         frameon=False,
         fontsize=9,
     )
-    splits = f"{len(found.curves)} random split{'s' * (len(found.curves) > 1)}"
-    title = (
-        f"{name}, {found.n_rows:,} fit rows, {splits} into halves\nsquares: the same end points "
-    )
-    figure.suptitle(literal(f"{title}for all; dashes: as asked for"), fontsize=11)
+    splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
+    marks = "squares: the same end points for all; dashes: as asked for"
+    figure.suptitle(literal(f"{title}, {splits}\n{marks}"), fontsize=11)
     return figure
 
 

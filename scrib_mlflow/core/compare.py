@@ -102,6 +102,7 @@ def compare_rules(
     groups: ArrayLike | None = None,
     repeats: int = 10,
     curves: int = 0,
+    sgr_delta: float = 0.05,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -121,6 +122,8 @@ def compare_rules(
         Random splits.
     curves : int
         For how many of them, the first, to draw accuracy-ambiguity curves as `draw_curves` does.
+    sgr_delta : float
+        How likely SGR may miss its target, apart from curves.
     seed : int
         Of the splits and of the searches.
     progress : callable, optional
@@ -146,7 +149,7 @@ def compare_rules(
     sgr_target = overall_target or _mean_target(targets, rows)
     common = {"classes": rows.classes, "waive": waived}
     methods = make_methods(
-        targets, sgr_target, risk_targets, overall_target, check_seed(seed), common
+        targets, sgr_target, risk_targets, overall_target, check_seed(seed), common, sgr_delta
     )
     ranks = {name: check_trust(each, len(rows.scores)) for name, each in (trust or {}).items()}
     for name, each in ranks.items():

@@ -150,7 +150,9 @@ def _log(done: Compared, base: Base) -> None:
         "figures/tradeoff.png": comparisons.tradeoff_figure(found, base.name),
     }
     if found.curves:
-        figures["figures/curves.png"] = curves.curve_figure(found, base.name)
+        figures["figures/curves.png"] = curves.curve_figure(
+            found.curves, f"{base.name}, {found.n_rows:,} fit rows"
+        )
     runs.log_texts_and_figures({"comparison.json": to_json(found)}, figures)
     table = texts.markdown_table(comparisons.method_rows(found))
     note = "\n\n".join([f"{base.uri} on {comparisons.split_sentence(found)}", table, _unread(done)])

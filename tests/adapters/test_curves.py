@@ -32,7 +32,7 @@ def lines(axes):
 
 def test_lines_are_means_of_the_splits_from_one_end_point_to_the_other():
     drawn = ((curve("SCRIB"),), (curve("SCRIB", risk=(0.2, 0.2), auc=0.8),))
-    figure = curves.curve_figure(make(2, curves=drawn), "$x_$")
+    figure = curves.curve_figure(drawn, "$x_$")
     accuracy, realised = figure.axes
     line = lines(accuracy)["SCRIB"]
     across, up = line.get_xdata(), line.get_ydata()
@@ -51,7 +51,7 @@ def test_lines_are_means_of_the_splits_from_one_end_point_to_the_other():
 def test_a_method_that_is_never_certain_is_named_without_a_line():
     never = curve("LABEL", risk=(NAN, NAN), ambiguity=(1.0, 1.0), auc=NAN)
     found = make(1, curves=((curve("SCRIB"), never),))
-    figure = curves.curve_figure(found, "x")
+    figure = curves.curve_figure(found.curves, "x")
     drawn = lines(figure.axes[0])
     assert drawn["LABEL"].get_label() == "LABEL, never certain"
     assert len(drawn["LABEL"].get_xdata()) == 0
