@@ -28,6 +28,7 @@ from scrib_mlflow.core.rows import Labelled
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule
 from scrib_mlflow.core.search import Best, Task, search
 from scrib_mlflow.core.target_grid import Asked, Sweeps
+from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.serving import rule_sets
 
 EVERY = 2  # points: from each of these a search starts,
@@ -35,9 +36,11 @@ MOST_SEARCHES = 90  # but not many more in all,
 EFFORT = 0.1  # each of so much of a fit's work;
 REACH = 4  # times the distance to the next search is what it finds followed, both ways
 
+WARM_ROUNDS = 3  # of aiming, from the prices of a neighbour
+
 
 class Placed(NamedTuple):
-    """A rule, its loss at the targets it is for, and what it counts."""
+    """A rule, and its loss at the targets it is for."""
 
     rule: ThresholdRule | OptimalRule
     loss: float
@@ -115,7 +118,7 @@ def _both_ways(row: list[Task], at: int, best: Best, reach: int, threads: int) -
 def _best_of(tasks: list[list[Task]], found: Sequence[Best]) -> list[Best]:
     """Return for each task the best of all that was found."""
     return [
-        min(found, key=lambda each: _loss(each, task.objective))  # noqa: B023  # called at once
+        min(found, key=lambda each: _loss(each, task.objective))  # called at once
         for task in _flat(tasks)
     ]
 
@@ -141,8 +144,9 @@ def fit_optimal_along(
     ) -> tuple[OptimalRule, NDArray[np.float64]]:
         together = shared_multipliers(each.constraints, sizes, own)
         usable = start if start is not None and len(start) == len(together) else None
+        rounds = None if usable is None else WARM_ROUNDS
         fit, prices = aim(
-            rows, chances, recalibration, each.constraints, together, seed, usable
+            rows, chances, recalibration, each.constraints, together, seed, usable, rounds
         )
         assert isinstance(fit.rule, OptimalRule)  # noqa: S101  # for mypy
         return fit.rule, prices
@@ -166,7 +170,7 @@ def _placed(rows: Labelled, asked: Sweeps, found: Sequence[OptimalRule]) -> list
         constraint_counts(count_sets(rule_sets(asdict(rule), rows.scores), *rows[1:4]), risks)
         for rule in found
     ]
-    placed = []
+    placed: list[list[Placed]] = []
     for sweep in asked.sweeps:
         placed.append([])
         for each in sweep:
@@ -178,8 +182,6 @@ def _placed(rows: Labelled, asked: Sweeps, found: Sequence[OptimalRule]) -> list
 
 
 def _objective(
-    rows: Labelled, constraints: Sequence, ambiguity: Ambiguity
+    rows: Labelled, constraints: Sequence[Constraint], ambiguity: Ambiguity
 ) -> Objective:
-    return make_objective(
-        constraints, rows.class_weight(), ambiguity, None, counted=rows.counted
-    )
+    return make_objective(constraints, rows.class_weight(), ambiguity, None, counted=rows.counted)

@@ -83,9 +83,7 @@ def _heed_groups(
     if tally.groups is None or expected.groups is None:
         return np.ones(len(tally.n)), np.zeros(len(tally.n))
     more = expected.groups / max(tally.groups.total, 1)
-    effects = design_effects(
-        tally.n_certain, tally.n_wrong, tally.groups, more, expected.level
-    )
+    effects = design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, expected.level)
     counts = np.floor(more * tally.groups.counts)
     least = [least_target(int(m), expected.level) if m >= LEAST_GROUPS else 1.0 for m in counts]
     return effects, np.array(least)

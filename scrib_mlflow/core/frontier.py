@@ -58,7 +58,7 @@ class TargetFrontier:
     targets: dict[str, float]  # chosen, of the classes that have one enforced
     overall_target: float | None
     reference: float  # the chosen target that stands for all, which are swept in proportion to it
-    rule: str
+    rule_kind: str  # thresholds or optimal
     confidence: float
     wanted: float  # chance that a prediction asks for
     n_fitted: int
@@ -171,9 +171,7 @@ def draw_frontier(
     else:
         used = count_threads(threads)
         placed = fit_thresholds_along(fitted, asked, ambiguity, seed, used, progress)
-    expected = Expected(
-        certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level
-    )
+    expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
     held = _Held(take(rows, ~inside), None if codes is None else codes[~inside], confidence)
     measured = [
         _measure(each, found, fitted, held, asked, expected)
@@ -191,7 +189,7 @@ def draw_frontier(
         targets={c.name: c.target for c in singles},
         overall_target=overall_target,
         reference=asked.reference,
-        rule=rule,
+        rule_kind=rule,
         confidence=float(confidence),
         wanted=WANTED,
         n_fitted=int(np.count_nonzero(inside)),
@@ -202,8 +200,7 @@ def draw_frontier(
         swept=tuple(str(sweep[0].swept) for sweep in asked.sweeps[1:]),
         points=tuple(point for point, _ in measured),
         certifiable=tuple(
-            certifiable_at(target, target / asked.reference, joint, level)
-            for target, _, _ in joint
+            certifiable_at(target, target / asked.reference, joint, level) for target, _, _ in joint
         ),
     )
 
@@ -218,7 +215,9 @@ class _Held:
 def take(rows: Labelled, inside: NDArray[np.bool_]) -> Labelled:
     """Return some of the rows, which have hard labels."""
     return rows._replace(
-        scores=rows.scores[inside], labels=rows.labels[inside], weights=rows.weights[inside],
+        scores=rows.scores[inside],
+        labels=rows.labels[inside],
+        weights=rows.weights[inside],
         kept=np.ones(int(np.count_nonzero(inside)), dtype=np.bool_),
     )
 

@@ -115,9 +115,7 @@ def _rates(
     ]
 
 
-def two_sided(
-    k: NDArray[np.float64], n: NDArray[np.float64], confidence: float
-) -> list[Band]:
+def two_sided(k: NDArray[np.float64], n: NDArray[np.float64], confidence: float) -> list[Band]:
     """Return exact bands of a rate; all of 0 to 1 without rows."""
     tail = (1 - confidence) / 2
     some, less = k > 0, k < n

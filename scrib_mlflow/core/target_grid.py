@@ -86,9 +86,7 @@ def scale(
 ) -> tuple[Constraint, ...]:
     """Return the constraints with the target of one class, or all risk targets, multiplied."""
     return tuple(
-        replace(c, target=_scaled(c, factor))
-        if c.kind == "risk" and name in {None, c.name}
-        else c
+        replace(c, target=_scaled(c, factor)) if c.kind == "risk" and name in {None, c.name} else c
         for c in constraints
     )
 
