@@ -98,7 +98,6 @@ def class_figure(found: TargetFrontier, name: str) -> Figure:
         _mark(axes, 100 * found.reference, "chosen target")
         axes.set_title(literal(each), fontsize=9)
         _scale(axes, targets)
-        axes.set_ylim(0, 100)
     kept = "" if len(names) == len(found.classes) else f", the {len(names)} that abstain most"
     _finish(
         figure,
@@ -126,7 +125,6 @@ def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
         change = f"{percent(effect.looser)} saves {100 * effect.saves:.1f} points"
         axes.set_title(literal(f"{effect.name}: {change}"), fontsize=8)
         _scale(axes, targets)
-        axes.set_ylim(0, 100)
     kept = ""
     if len(effects) < len(found.targets):
         kept = f", {len(effects)} of {len(found.targets)} classes"
@@ -156,19 +154,30 @@ def _line(
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many small panels."""
+    """Return a figure with so many small panels, which share their scale upwards."""
     across = min(4, count)
     down = math.ceil(count / across)
-    figure = Figure(figsize=(2.4 * across + 0.6, 1.9 * down + 1.1), layout="constrained")
+    figure = Figure(figsize=(2.4 * max(across, 2) + 0.6, 1.9 * down + 1.2), layout="constrained")
     return figure, [figure.add_subplot(down, across, j + 1) for j in range(count)]
 
 
 def _finish(figure: Figure, across: str, up: str, title: str) -> None:
-    figure.supxlabel(across, fontsize=9)
+    highest = max(axes.dataLim.y1 for axes in figure.axes)
+    for axes in figure.axes:
+        axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
     figure.supylabel(up, fontsize=9)
     figure.suptitle(literal(title), fontsize=11)
     handles, words = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(
+        handles,
+        words,
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+        title=across,
+        title_fontsize=9,
+    )
 
 
 def _mark(axes: Axes, target: float, word: str) -> None:

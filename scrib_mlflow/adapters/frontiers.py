@@ -204,6 +204,7 @@ def _points(share: float) -> str:
 def legend(found: TargetFrontier) -> list[str]:
     """Return what the columns of the tables mean."""
     return [
+        "*                  the chosen targets",
         f"abstains, between  on held-out rows, and its band: {100 * found.confidence:g} %, each by "
         "itself",
         "silent             classes with a target and no certain held-out row",

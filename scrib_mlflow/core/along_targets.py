@@ -33,6 +33,8 @@ from scrib_mlflow.serving import rule_sets
 
 EVERY = 2  # points: from each of these a search starts,
 MOST_SEARCHES = 90  # but not many more in all,
+FEW_CLASSES = 10  # fewer where classes are more, and from
+MANY_CLASSES = 20  # on only where all targets move,
 EFFORT = 0.1  # each of so much of a fit's work;
 REACH = 4  # times the distance to the next search is what it finds followed, both ways
 
@@ -95,8 +97,11 @@ def _search_along(
     tasks: list[list[Task]], chosen: int, first: Best, threads: int, progress: Progress | None
 ) -> list[Best]:
     """Search at some points and follow what is found to the points around."""
-    every = max(EVERY, math.ceil(sum(map(len, tasks)) / MOST_SEARCHES))
-    places = [(s, at) for s, sweep in enumerate(tasks) for at in range(0, len(sweep), every)]
+    k = len(first.thresholds)
+    searched = tasks if k <= MANY_CLASSES else tasks[:1]
+    most = MOST_SEARCHES * min(1.0, FEW_CLASSES / k)
+    every = max(EVERY, math.ceil(sum(map(len, searched)) / most))
+    places = [(s, at) for s, sweep in enumerate(searched) for at in range(0, len(sweep), every)]
     found = [first]
     for row in tasks:
         found += _both_ways(row, chosen, first, len(row), threads)
