@@ -155,7 +155,7 @@ def _line(
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with so many small panels, which share their scale upwards."""
-    across = min(4, count)
+    across = 3 if count in {5, 6, 9} else min(4, count)
     down = math.ceil(count / across)
     figure = Figure(figsize=(2.4 * max(across, 2) + 0.6, 1.9 * down + 1.2), layout="constrained")
     return figure, [figure.add_subplot(down, across, j + 1) for j in range(count)]
