@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import (
     classes,
     curves,
+    frontier,
     growth,
     guarantee,
     losses,
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "moves": lambda _: moves.run(),
     "rules": lambda chosen: rules.run(chosen.data, quick=chosen.quick),
     "curves": lambda chosen: curves.run(quick=chosen.quick),
+    "frontier": lambda chosen: frontier.run(quick=chosen.quick),
     "guarantee": lambda chosen: guarantee.run(quick=chosen.quick),
     "serving": lambda chosen: serving.run(quick=chosen.quick),
 }

@@ -16,10 +16,15 @@ from scrib_mlflow.core.checks import check_trust, labels_for, nearest
 from scrib_mlflow.core.compare import Comparison, compare_rules
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.results import Base, DataRecord, to_json
-from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.studies import Compare
-from scrib_mlflow.workflows.parts import Tables, choose, read_tables, without
-from scrib_mlflow.workflows.rows import Prepared, Table, prepare, score
+from scrib_mlflow.workflows.parts import (
+    Tables,
+    as_calibrate,
+    choose_as_calibrate,
+    read_tables,
+    without,
+)
+from scrib_mlflow.workflows.rows import Prepared, Table, score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,7 @@ def run(settings: Compare, say: Callable[[str], None]) -> Compared:
 
 def _read(settings: Compare) -> Tables:
     """Read the rows; trust is a column beside the model's inputs."""
-    tables = read_tables(_as_calibrate(settings))
+    tables = read_tables(as_calibrate(settings))
     if settings.trust is None:
         return tables
     if settings.trust == settings.label:
@@ -97,23 +102,13 @@ def _read(settings: Compare) -> Tables:
     return replace(tables, data=replace(data, beside=(*data.beside, settings.trust)))
 
 
-def _as_calibrate(settings: Compare) -> Calibrate:
-    """Return the options of a calibration of the same rows, which is why they are split alike."""
-    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
-
-
 def _fit_rows(settings: Compare, base: Base, tables: Tables) -> Prepared:
     """Return the rows that calibrate would fit, ready to be scored."""
-    alike = _as_calibrate(settings)
-    model = scoring.load_model(base.uri)
-    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), alike)
-    chosen = choose(tables, ready, alike)
-    assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
-    return without(ready, chosen)
+    return without(*choose_as_calibrate(base, tables, as_calibrate(settings)))
 
 
 def _compare(settings: Compare, fit: Prepared, say: Callable[[str], None]) -> Comparison:
-    scored = score(fit, _as_calibrate(settings))
+    scored = score(fit, as_calibrate(settings))
     drawn = min(settings.curves, settings.repeats)
     also = f", and drawing curves of {drawn} of the splits" * (drawn > 0)
     say(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")

@@ -210,7 +210,7 @@ def test_logits_leave_the_optimal_rule_out_with_a_word(base):
         ({"waive": ["hrad"]}, "unknown class 'hrad'"),
         ({"waive": list(CLASSES)}, "every class is waived"),
         ({"rule": "optimal"}, "compare has no parameter 'rule'"),
-        ({"certify_fraction": 0.9999}, "class 'easy' has 1 row among those to compare on"),
+        ({"certify_fraction": 0.9999}, "class 'easy' has 1 row among the fit rows"),
     ],
 )
 def test_bad_options_are_told_in_a_sentence(base, rows, options, message):
