@@ -5,7 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import classes, growth, guarantee, losses, moves, rules, serving, start, times
+from benchmarks import (
+    classes,
+    curves,
+    frontier,
+    growth,
+    guarantee,
+    losses,
+    moves,
+    rules,
+    serving,
+    start,
+    times,
+)
 
 # Growth comes first: a child's peak memory counts from its parent's, which has to be small then.
 BENCHMARKS = {
@@ -16,6 +28,8 @@ BENCHMARKS = {
     "classes": lambda chosen: classes.run(chosen.data),
     "moves": lambda _: moves.run(),
     "rules": lambda chosen: rules.run(chosen.data, quick=chosen.quick),
+    "curves": lambda chosen: curves.run(quick=chosen.quick),
+    "frontier": lambda chosen: frontier.run(quick=chosen.quick),
     "guarantee": lambda chosen: guarantee.run(quick=chosen.quick),
     "serving": lambda chosen: serving.run(quick=chosen.quick),
 }

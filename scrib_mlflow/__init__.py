@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from scrib_mlflow.core.fit import fit_thresholds as fit_thresholds
     from scrib_mlflow.core.fits import ConstraintFit as ConstraintFit
     from scrib_mlflow.core.fits import Fit as Fit
+    from scrib_mlflow.core.frontier import TargetFrontier as TargetFrontier
     from scrib_mlflow.core.optimal import fit_optimal as fit_optimal
     from scrib_mlflow.core.path import Path as Path
     from scrib_mlflow.core.path import draw_path as draw_path
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from scrib_mlflow.workflows.compare import compare as compare
     from scrib_mlflow.workflows.evaluate import Evaluation as Evaluation
     from scrib_mlflow.workflows.evaluate import evaluate as evaluate
+    from scrib_mlflow.workflows.frontier import Explored as Explored
+    from scrib_mlflow.workflows.frontier import frontier as frontier
     from scrib_mlflow.workflows.gate import Gated as Gated
     from scrib_mlflow.workflows.gate import gate as gate
     from scrib_mlflow.workflows.plan import Planned as Planned
@@ -90,6 +93,7 @@ _HOMES = {
     "ConstraintFit": "core.fits",
     "Decision": "results",
     "Evaluation": "workflows.evaluate",
+    "Explored": "workflows.frontier",
     "Fit": "core.fits",
     "Gated": "workflows.gate",
     "OptimalRule": "core.rules",
@@ -101,6 +105,7 @@ _HOMES = {
     "SelectiveRule": "core.rules",
     "SetClassifier": "results",
     "SetReport": "core.evaluate",
+    "TargetFrontier": "core.frontier",
     "ThresholdRule": "core.rules",
     "TopRule": "core.rules",
     "calibrate": "workflows.calibrate",
@@ -117,6 +122,7 @@ _HOMES = {
     "fit_thresholds": "core.fit",
     "fit_top1": "core.baselines",
     "from_json": "results",
+    "frontier": "workflows.frontier",
     "gate": "workflows.gate",
     "make_plan": "core.plan",
     "plan": "workflows.plan",

@@ -97,6 +97,22 @@ Examples:
   python -m scrib_mlflow reproduce --outputs saved --experiments class_risks,by_group
   mlflow run . -e reproduce --env-manager local -P size=full
 """
+FRONTIER = """Say which targets can be afforded: abstention against target, before calibrate.
+
+Fits a set classifier at each of many targets, all classes together and one class at a time around
+the chosen ones, on half of the rows that calibrate would fit, and measures them on the other half.
+Says how often it abstains at each target, which class is the expensive one, and which targets
+calibrate is predicted to certify with the rows that it keeps for that. Their labels stay unread, so
+picking targets by this table spends no certificate.
+
+\b
+Examples:
+  python -m scrib_mlflow frontier --model_uri models:/sleep/3 \\
+      --data validation.parquet --label stage --group patient
+  mlflow run . -e frontier --env-manager local -P model_uri=models:/sleep/3 \\
+      -P data=validation.parquet -P label=stage -P risk_targets="{N1: 0.2, default: 0.1}" \\
+      -P lowest=0.02 -P highest=0.3
+"""
 REGISTER = """Register the model of a calibrate run that could not register it.
 
 \b
@@ -121,6 +137,7 @@ def main() -> None:
     \b
     The usual order:
       plan        what can be certified with the rows at hand
+      frontier    which targets can be afforded, by rows that certify nothing
       compare     which method suits them, by rows that certify nothing
       calibrate   a registered classifier becomes a certified set classifier
       evaluate    measure it on other rows
@@ -195,6 +212,7 @@ _command("calibrate", settings.Calibrate, CALIBRATE)
 _command("evaluate", settings.Evaluate, EVALUATE)
 _command("gate", settings.Gate, GATE)
 _command("plan", studies.Plan, PLAN)
+_command("frontier", studies.Frontier, FRONTIER)
 _command("compare", studies.Compare, COMPARE)
 _command("reproduce", studies.Reproduce, REPRODUCE)
 _command("register", settings.Register, REGISTER)

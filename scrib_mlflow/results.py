@@ -20,6 +20,7 @@ from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.compare import Comparison
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fits import Fit
+from scrib_mlflow.core.frontier import TargetFrontier
 from scrib_mlflow.core.gap import Gap
 from scrib_mlflow.core.path import Path
 from scrib_mlflow.core.plan import Plan
@@ -179,6 +180,7 @@ Result = (
     | Path
     | Plan
     | Comparison
+    | TargetFrontier
     | Decision
     | ThresholdRule
     | OptimalRule
@@ -195,6 +197,7 @@ TYPES: dict[str, type[Any]] = {
     "plan": Plan,
     "set_classifier": SetClassifier,
     "set_report": SetReport,
+    "target_frontier": TargetFrontier,
     "threshold_rule": ThresholdRule,
     "selective_rule": SelectiveRule,
     "top_rule": TopRule,

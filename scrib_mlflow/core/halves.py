@@ -47,9 +47,9 @@ def _check_classes(rows: Labelled, groups: NDArray[np.int64] | None, needed: Seq
         count = len(np.unique(np.flatnonzero(own) if groups is None else groups[own]))
         if count < 2:
             msg = (
-                f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among those to "
-                "compare on, but needs one to fit and one to measure; add rows of it, or waive it "
-                "by name"
+                f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among the "
+                "fit rows, but needs one to fit and one to measure; add rows of it, or waive it by "
+                "name"
             )
             raise InvalidLabelsError(msg)
 

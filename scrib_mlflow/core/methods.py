@@ -34,6 +34,7 @@ def make_methods(
     overall_target: float | None,
     seed: int,
     common: dict[str, Any],
+    sgr_delta: float,
 ) -> dict[str, Method]:
     """Return how each method is fitted, SCRIB first."""
     asked = {"risk_targets": risk_targets, "overall_target": overall_target, **common}
@@ -43,7 +44,7 @@ def make_methods(
         SCRIB: Method(partial(fit_thresholds, **asked, seed=seed)),
         OPTIMAL: Method(partial(fit_optimal, **asked, seed=seed)),
         SHARED: Method(partial(fit_shared_threshold, **asked, seed=seed)),
-        SGR: Method(partial(fit_sgr, overall_target=sgr_target, **common)),
+        SGR: Method(partial(fit_sgr, overall_target=sgr_target, delta=sgr_delta, **common)),
         LABEL: Method(partial(fit_label, **label)),
         TOP: Method(partial(fit_top1, **asked)),
     }

@@ -119,7 +119,7 @@ def fit_optimal(
     together = shared_multipliers(
         constraints, rows.class_weight(), own_targets(risk_targets), share=share_multipliers
     )
-    fit = _aim(rows, chances, recalibration, constraints, together, check_seed(seed))
+    fit, _ = aim(rows, chances, recalibration, constraints, together, check_seed(seed))
     if labels is None:
         return fit
     assert isinstance(fit.rule, OptimalRule)  # noqa: S101  # for mypy
@@ -127,15 +127,20 @@ def fit_optimal(
     return replace(fit, rule=rule)
 
 
-def _aim(
+def aim(
     rows: Labelled,
     chances: Floats,
     recalibration: Recalibration | None,
     constraints: tuple[Constraint, ...],
     together: Floats,
     seed: int,
-) -> Fit:
-    """Return the best of rounds that aim where the targets come out as asked for."""
+    start: Floats | None = None,
+    rounds: int | None = None,
+) -> tuple[Fit, Floats]:
+    """Return the best of rounds that aim where the targets come out as asked for.
+
+    With it the multipliers of the last round, from which targets nearby may start.
+    """
     share = np.full(len(chances), 1.0 / len(chances))
     class_share = share @ chances
     objective = make_objective(
@@ -144,8 +149,9 @@ def _aim(
     aims = np.array([constraint.target for constraint in constraints])
     tied = are_tied(rows.scores)
     found: list[Fit] = []
-    multipliers, bound, gap = None, 0.0, 0.0
-    for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
+    multipliers, bound, gap = start, 0.0, 0.0
+    usual = ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS
+    for turn in range(usual if rounds is None else rounds):
         needs = make_requirements(constraints, class_share, aims).shared(together)
         multipliers = solve_dual(chances, share, needs, start=multipliers, seed=seed)
         tried = []
@@ -164,7 +170,8 @@ def _aim(
             break
         aims = np.minimum(aims * np.clip(off @ together, 0.5, 2.0) ** -STRIDE, 0.999)
     best = min(found, key=lambda each: each.loss)
-    return replace(best, abstention_bound=bound, primal_gap=gap, seed=seed)
+    assert multipliers is not None  # noqa: S101  # for mypy; there is a round
+    return replace(best, abstention_bound=bound, primal_gap=gap, seed=seed), multipliers
 
 
 def _off_target(

@@ -134,7 +134,7 @@ def draw_path(
         chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
     )
     check_ambiguity(weights, constraints)
-    _check_rule(rule, weights, penalty)
+    check_rule(rule, weights, penalty)
     _check_path_rows(rows, targets, constraints)
     drawing = _path_scores(rows, path_scores)
     if rule == "optimal":
@@ -175,7 +175,7 @@ def draw_path(
     )
 
 
-def _check_rule(rule: str, weights: Ambiguity, penalty: Target) -> None:
+def check_rule(rule: str, weights: Ambiguity, penalty: Target) -> None:
     """Refuse unknown rules, and what the optimal one would not heed."""
     if rule not in {"thresholds", "optimal"}:
         msg = f"rule is {rule!r}; use 'thresholds' or 'optimal'"

@@ -60,12 +60,12 @@ def expect_groups(
         return problem
     more = problem.margin.certify_rows / len(rows.scores)
     level = 1.0 - problem.margin.confidence
-    claims = iter(_design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, level))
+    claims = iter(design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, level))
     effects = tuple(float(next(claims)) if c.kind == "risk" else 1.0 for c in problem.constraints)
     return problem._replace(margin=replace(problem.margin, design_effects=effects))
 
 
-def _design_effects(
+def design_effects(
     certain: NDArray[np.int64],
     wrong: NDArray[np.int64],
     sums: GroupSums,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.evaluate import SetReport
@@ -45,18 +44,12 @@ def equal_certain_threshold(scores: Floats, n_certain: int) -> float:
     A row is certain where the threshold lies above its second highest score and not above its
     highest. Of several such thresholds the lowest is taken: its sets name most candidates.
     """
-    top = np.partition(scores, -2, axis=1)[:, -2:]
-    values, counts = _certain_counts(top[:, 0], top[:, 1])
-    at = int(np.argmin(np.abs(counts - n_certain)))
-    return between(values[at - 1], values[at]) if at > 0 else -np.inf
-
-
-def _certain_counts(second: Floats, first: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Return distinct scores, and how many rows are certain with a threshold just below each."""
-    values = np.unique(np.concatenate([second, first]))
-    entered = np.searchsorted(np.sort(second), values, side="left")  # second score below it
+    second, first = np.partition(scores, -2, axis=1)[:, -2:].T
+    values = np.unique(scores)
+    entered = np.searchsorted(np.sort(second), values, side="left")  # second below the threshold
     left = np.searchsorted(np.sort(first), values, side="left")  # even the first is below it
-    return values, entered - left
+    at = int(np.argmin(np.abs(entered - left - n_certain)))
+    return between(values[at - 1], values[at]) if at > 0 else -np.inf
 
 
 def measure_same_certain(

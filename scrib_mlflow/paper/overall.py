@@ -12,16 +12,16 @@ DROPOUT = "dropout"  # what the paper's further SGR ranks rows by
 
 def measure_curves(
     outputs: Outputs, repeats: int, seed: int, progress: Progress | None = None
-) -> list[Curve]:
-    """Draw every method's curve on every split; groups stay whole, as the paper's patients do."""
-    curves: list[Curve] = []
+) -> list[tuple[Curve, ...]]:
+    """Return the curves of every split; groups stay whole, as the paper's patients do."""
+    curves: list[tuple[Curve, ...]] = []
     named = outputs.named()
     for split in random_halves(outputs, repeats, seed, by_group=True, progress=progress):
         fitted, measured = split.fitted, ~split.fitted
         trust = {}
         if outputs.trust is not None:
             trust[DROPOUT] = (outputs.trust[fitted], outputs.trust[measured])
-        curves += draw_curves(
+        drawn = draw_curves(
             outputs.scores[fitted],
             named[fitted],
             outputs.scores[measured],
@@ -30,4 +30,5 @@ def measure_curves(
             trust=trust,
             seed=seed,
         )
+        curves.append(drawn)
     return curves

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.baselines import fit_label, fit_sgr
 from scrib_mlflow.core.chains import Progress
+from scrib_mlflow.core.curves import DELTA
 from scrib_mlflow.core.dual import are_probabilities
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fit import fit_thresholds
@@ -78,7 +79,7 @@ def _fit(
     seed: int,
 ) -> dict[str, Fit]:
     fits = {
-        SGR: fit_sgr(scores, labels, OVERALL, classes=classes),
+        SGR: fit_sgr(scores, labels, OVERALL, delta=DELTA, classes=classes),
         LABEL: fit_label(scores, labels, targets, classes=classes),
         SCRIB: fit_thresholds(scores, labels, targets, classes=classes, seed=seed),
     }

@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import comparisons, runs, scoring, stores, texts
+from scrib_mlflow.adapters import comparisons, curves, runs, scoring, stores, texts
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.adapters.progress import progress
 from scrib_mlflow.core.checks import check_trust, labels_for, nearest
 from scrib_mlflow.core.compare import Comparison, compare_rules
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.results import Base, DataRecord, to_json
-from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.studies import Compare
-from scrib_mlflow.workflows.parts import Tables, choose, read_tables, without
-from scrib_mlflow.workflows.rows import Prepared, Table, prepare, score
+from scrib_mlflow.workflows.parts import (
+    Tables,
+    as_calibrate,
+    choose_as_calibrate,
+    read_tables,
+    without,
+)
+from scrib_mlflow.workflows.rows import Prepared, Table, score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,8 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
     Returns
     -------
     Compared
-        For each method and repeat: excess over the targets, abstention, set sizes, overall risk.
+        For each method and repeat: excess over the targets, abstention, set sizes, overall risk;
+        accuracy-ambiguity curves of some repeats.
     """
     values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
     return run(read_settings(Compare, values), say=lambda _: None)
@@ -82,7 +88,7 @@ def run(settings: Compare, say: Callable[[str], None]) -> Compared:
 
 def _read(settings: Compare) -> Tables:
     """Read the rows; trust is a column beside the model's inputs."""
-    tables = read_tables(_as_calibrate(settings))
+    tables = read_tables(as_calibrate(settings))
     if settings.trust is None:
         return tables
     if settings.trust == settings.label:
@@ -96,24 +102,16 @@ def _read(settings: Compare) -> Tables:
     return replace(tables, data=replace(data, beside=(*data.beside, settings.trust)))
 
 
-def _as_calibrate(settings: Compare) -> Calibrate:
-    """Return the options of a calibration of the same rows, which is why they are split alike."""
-    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
-
-
 def _fit_rows(settings: Compare, base: Base, tables: Tables) -> Prepared:
     """Return the rows that calibrate would fit, ready to be scored."""
-    alike = _as_calibrate(settings)
-    model = scoring.load_model(base.uri)
-    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), alike)
-    chosen = choose(tables, ready, alike)
-    assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
-    return without(ready, chosen)
+    return without(*choose_as_calibrate(base, tables, as_calibrate(settings)))
 
 
 def _compare(settings: Compare, fit: Prepared, say: Callable[[str], None]) -> Comparison:
-    scored = score(fit, _as_calibrate(settings))
-    say(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times")
+    scored = score(fit, as_calibrate(settings))
+    drawn = min(settings.curves, settings.repeats)
+    also = f", and drawing curves of {drawn} of the splits" * (drawn > 0)
+    say(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
     return compare_rules(
         scored.scores,
         labels_for(scored.labels, scored.scorer.classes),
@@ -124,6 +122,7 @@ def _compare(settings: Compare, fit: Prepared, say: Callable[[str], None]) -> Co
         trust={} if settings.trust is None else {settings.trust: _trust(fit.table, settings.trust)},
         groups=scored.groups,
         repeats=settings.repeats,
+        curves=settings.curves,
         seed=settings.seed,
         progress=lambda turns: progress(turns, what="comparing", unit="splits"),
     )
@@ -139,14 +138,17 @@ def _log(done: Compared, base: Base) -> None:
     for method in found.methods:
         runs.log_child(method, {"method": method}, found.means(method))
     runs.log_rows(comparisons.trial_rows(found), "compare.json")
-    runs.log_texts_and_figures(
-        {"comparison.json": to_json(found)},
-        {
-            "figures/excess.png": comparisons.excess_figure(found, base.name),
-            "figures/abstention.png": comparisons.abstention_figure(found, base.name),
-            "figures/tradeoff.png": comparisons.tradeoff_figure(found, base.name),
-        },
-    )
+    figures = {
+        "figures/excess.png": comparisons.excess_figure(found, base.name),
+        "figures/risks.png": comparisons.risk_figure(found, base.name),
+        "figures/abstention.png": comparisons.abstention_figure(found, base.name),
+        "figures/tradeoff.png": comparisons.tradeoff_figure(found, base.name),
+    }
+    if found.curves:
+        figures["figures/curves.png"] = curves.curve_figure(
+            found.curves, f"{base.name}, {found.n_rows:,} fit rows"
+        )
+    runs.log_texts_and_figures({"comparison.json": to_json(found)}, figures)
     table = texts.markdown_table(comparisons.method_rows(found))
     note = "\n\n".join([f"{base.uri} on {comparisons.split_sentence(found)}", table, _unread(done)])
     tags = {
@@ -177,9 +179,10 @@ def summary(done: Compared) -> str:
             "",
             texts.plain_table(comparisons.method_rows(found)),
             "",
-            *comparisons.legend(),
+            *comparisons.legend(found),
             "",
             *comparisons.target_sentences(found),
+            *curves.curve_sentences(found),
             _unread(done),
             f"logged to run {done.run_id}, with a run inside it for each method",
         ]

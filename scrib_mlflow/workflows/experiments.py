@@ -9,17 +9,19 @@ from typing import TypeVar
 from matplotlib.figure import Figure
 
 from scrib_mlflow.adapters import comparisons, paper_figures, paper_tables
+from scrib_mlflow.adapters.curves import curve_figure
 from scrib_mlflow.adapters.paper_tables import PaperTable
 from scrib_mlflow.adapters.progress import progress
 from scrib_mlflow.adapters.search_tables import correlation_table, curve_tables, optimiser_tables
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.compare import Comparison, compare_rules
+from scrib_mlflow.core.curves import DELTA
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.paper.correlation import correlate_ambiguities
 from scrib_mlflow.paper.one_threshold import measure_same_certain
 from scrib_mlflow.paper.optimisers import OptimiserRun, compare_optimisers, skipped_optimisers
 from scrib_mlflow.paper.outputs import Outputs
-from scrib_mlflow.paper.overall import measure_curves
+from scrib_mlflow.paper.overall import DROPOUT, measure_curves
 from scrib_mlflow.paper.unequal import measure_unequal
 
 Value = TypeVar("Value")
@@ -59,7 +61,7 @@ def class_risks(data: Sequence[Outputs], effort: Effort) -> Findings:
         paper_tables.ambiguity_table(by_name),
     ]
     drawn = {
-        f"excess_{name}": comparisons.excess_figure(value, name) for name, value in by_name.items()
+        f"risks_{name}": comparisons.risk_figure(value, name) for name, value in by_name.items()
     }
     return Findings(tables=_noted(tables, left), figures=drawn, comparisons=by_name)
 
@@ -82,6 +84,8 @@ def _compare(outputs: Outputs, effort: Effort, bar: Progress, *, whole: bool = F
         outputs.target,
         classes=outputs.classes,
         groups=outputs.groups if whole else None,
+        trust={} if outputs.trust is None else {DROPOUT: outputs.trust},
+        sgr_delta=DELTA,
         repeats=effort.repeats,
         seed=effort.seed,
         progress=bar,
@@ -96,7 +100,10 @@ def overall_risk(data: Sequence[Outputs], effort: Effort) -> Findings:
         lambda each, bar: measure_curves(each, effort.repeats, effort.seed, bar),
     )
     by_name = {each.name: value for each, value in found}
-    return Findings(tables=_noted(curve_tables(by_name), left))
+    return Findings(
+        tables=_noted(curve_tables(by_name), left),
+        figures={f"curves_{name}": curve_figure(each, name) for name, each in by_name.items()},
+    )
 
 
 def unequal_targets(data: Sequence[Outputs], effort: Effort) -> Findings:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import digests
+from scrib_mlflow.adapters import digests, scoring
 from scrib_mlflow.core.split import split_rows
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
-from scrib_mlflow.results import DataRecord
+from scrib_mlflow.options import Settings
+from scrib_mlflow.results import Base, DataRecord
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.rows import Prepared, Scored, Table, read_rows
+from scrib_mlflow.workflows.rows import Prepared, Scored, Table, prepare, read_rows
 
 CERTIFY, CERTIFY_WITH_PATH = 0.7, 0.9  # share of the rows, alone and with path_data
 
@@ -111,6 +112,22 @@ def choose(tables: Tables, data: Prepared, settings: Calibrate) -> NDArray[np.bo
         )
     _check_groups(tables, chosen, settings.group)
     return chosen
+
+
+def as_calibrate(settings: Settings) -> Calibrate:
+    """Return the options of a calibration of the same rows, which is why they are split alike."""
+    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
+
+
+def choose_as_calibrate(
+    base: Base, tables: Tables, alike: Calibrate
+) -> tuple[Prepared, NDArray[np.bool_]]:
+    """Return the rows of data, not yet scored, and which of them calibrate would certify on."""
+    model = scoring.load_model(base.uri)
+    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), alike)
+    chosen = choose(tables, ready, alike)
+    assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
+    return ready, chosen
 
 
 def without(data: Prepared, chosen: NDArray[np.bool_]) -> Prepared:

@@ -1,6 +1,7 @@
 """Comparisons in tables, words and figures, for few and many repeats."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -21,6 +22,7 @@ def make(repeats, methods=("SCRIB", "LABEL", "SGR on $a_$ long name"), **changed
             worst_excess=0.02 * place,
             n_silent=1,
             excess={"a": 0.02 * place, "b": 0.0},
+            risk={"a": 0.1 + 0.02 * place, "b": 0.05 if repeat % 2 == 0 else float("nan")},
             fit_seconds_ratio=0.0123,
         )
         for repeat in range(repeats)
@@ -45,7 +47,8 @@ def test_figures_are_drawn_for_any_number_of_repeats(repeats):
     excess = comparisons.excess_figure(found, "$x_$")
     abstention = comparisons.abstention_figure(found, "x")
     tradeoff = comparisons.tradeoff_figure(found, "x")
-    for figure in (excess, abstention, tradeoff):
+    risks = comparisons.risk_figure(found, "x")
+    for figure in (excess, abstention, tradeoff, risks):
         target = io.BytesIO()
         figure.savefig(target, format="png")
         assert target.getvalue().startswith(b"\x89PNG")
@@ -56,10 +59,36 @@ def test_figures_are_drawn_for_any_number_of_repeats(repeats):
     assert marks[1] == pytest.approx((10 + (repeats - 1) / 2, 2.0))
 
 
+def test_class_risks_stand_beside_their_targets_and_silent_repeats_are_said():
+    figure = comparisons.risk_figure(make(4), "x")
+    first, second = figure.axes
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["a", "b"]
+    dashed = first.get_lines()[0]
+    assert (dashed.get_linestyle(), set(dashed.get_ydata())) == ("--", {10.0})
+    points = [line.get_ydata().tolist() for line in second.get_lines() if line.get_marker() == "o"]
+    assert points == [pytest.approx([5.0, 5.0])] * 3
+    means = [line.get_ydata()[0] for line in first.get_lines() if line.get_marker() == "_"]
+    assert means == pytest.approx([10, 12, 14])
+    assert [text.get_text() for text in second.texts] == ["silent\n2 of 4"] * 3
+    assert not first.texts
+
+
+def test_of_many_classes_those_most_above_their_target_are_drawn():
+    names = [f"c{j}" for j in range(9)]
+    found = make(2, methods=("SCRIB",))
+    above = {name: 0.01 * j for j, name in enumerate(names)}
+    trials = tuple(replace(trial, excess=above, risk=above) for trial in found.trials)
+    many = replace(found, targets=dict.fromkeys(names, 0.1), trials=trials)
+    figure = comparisons.risk_figure(many, "x")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == names[3:]
+    assert "the 6 classes most above their target; 3 more" in figure.get_suptitle()
+
+
 def test_the_table_has_means_and_dashes_for_what_is_undefined():
     rows = comparisons.method_rows(make(3))
     assert rows[0] == comparisons.HEADER
     assert rows[2] == ("LABEL", "11.0 %", "2.0 %", "1.0 %", "-", "1.00", "1.0", "0.012")
+    assert not any("AUC" in line for line in comparisons.legend(make(3)))
 
 
 def test_sentences_say_what_was_asked_of_sgr_and_what_is_missing():

@@ -1,5 +1,7 @@
 """Methods side by side, against the same numbers counted by hand."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from scrib_mlflow import (
 )
 from scrib_mlflow.core import compare as module
 from scrib_mlflow.core.compare import compare_rules
+from scrib_mlflow.core.curves import draw_curves
 from scrib_mlflow.synthetic import draw_scores
 
 SCORES, LABELS = draw_scores(600, seed=4)
@@ -68,6 +71,7 @@ def test_each_method_is_fitted_on_one_half_and_measured_on_the_other(split):
         assert trial.overall_risk == pytest.approx(wrong.sum() / certain.sum())
         risks = np.array([wrong[labels == j].sum() / certain[labels == j].sum() for j in range(5)])
         excess = np.maximum(risks - BY_CLASS, 0)
+        assert [*trial.risk.values()] == pytest.approx(risks.tolist())
         assert [*trial.excess.values()] == pytest.approx(excess.tolist())
         assert trial.mean_excess == pytest.approx(excess.mean())
         assert trial.worst_excess == pytest.approx(excess.max())
@@ -110,6 +114,41 @@ def test_the_seed_says_what_comes_out_and_json_gives_it_back():
     assert one.trials[0] != one.trials[6]
     assert to_json(from_json(to_json(one))) == to_json(one)
     assert from_json(to_json(one)).trials[0] == one.trials[0]
+
+
+def test_curves_are_drawn_of_the_first_splits_on_the_halves_of_their_trials(monkeypatch):
+    halves = []
+    halve = module.halve
+    monkeypatch.setattr(module, "halve", lambda *given: halves.append(halve(*given)) or halves[-1])
+    trust = {"score": SCORES.max(axis=1)}
+    found = compare_rules(SCORES, LABELS, 0.2, trust=trust, repeats=2, curves=1)
+    (drawn,) = found.curves
+    assert [curve.method for curve in drawn] == [
+        "SCRIB",
+        "optimal",
+        "SCRIB-",
+        "SGR",
+        "SGR on score",
+    ]
+    fitted = halves[0]
+    rows = SCORES[fitted], LABELS[fitted], SCORES[~fitted], LABELS[~fitted]
+    assert draw_curves(*rows, methods=["SGR"])[0] == drawn[3]
+    assert found.curves_of("SGR") == (drawn[3],)
+    means = found.means("SGR")
+    assert (means["auc"], means["overall_rmse"]) == (drawn[3].auc, drawn[3].rmse)
+    assert "auc" not in found.means("LABEL")
+    assert to_json(from_json(to_json(found))) == to_json(found)
+    assert from_json(to_json(found)).curves[0][0].method == "SCRIB"
+
+
+def test_a_comparison_from_before_curves_is_still_read():
+    fields = json.loads(to_json(compare_rules(SCORES[:200], LABELS[:200], 0.3, repeats=1)))
+    del fields["curves"]
+    for trial in fields["trials"]:
+        del trial["risk"]
+    found = from_json(json.dumps(fields))
+    assert found.curves == ()
+    assert found.trials[0].risk == {}
 
 
 def test_scores_that_are_no_probabilities_leave_the_optimal_rule_out_and_say_why():

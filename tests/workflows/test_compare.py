@@ -85,6 +85,11 @@ def test_a_run_for_each_method_has_its_means_and_the_parent_the_rest(base, rows)
             mean = (getattr(trials[0], metric) + getattr(trials[1], metric)) / 2
             assert run.data.metrics[metric] == pytest.approx(mean)
         assert {"overall_risk", "mean_excess", "fit_seconds_ratio"} <= set(run.data.metrics)
+        areas = [curve.auc for curve in found.curves_of(name)]
+        assert len(areas) == (0 if name in {"LABEL", "top-1"} else 2)
+        assert ("auc" in run.data.metrics) == ("overall_rmse" in run.data.metrics) == bool(areas)
+        if areas:
+            assert run.data.metrics["auc"] == pytest.approx(np.mean(areas))
     assert runs["SCRIB"].data.metrics["fit_seconds_ratio"] == 1
     parent = mlflow.get_run(done.run_id)
     assert parent.info.run_name == "compare base"
@@ -94,7 +99,9 @@ def test_a_run_for_each_method_has_its_means_and_the_parent_the_rest(base, rows)
     path = Path(mlflow.artifacts.download_artifacts(run_id=done.run_id, artifact_path=""))
     assert sorted(item.name for item in (path / "figures").iterdir()) == [
         "abstention.png",
+        "curves.png",
         "excess.png",
+        "risks.png",
         "tradeoff.png",
     ]
     table = json.loads((path / "compare.json").read_text(encoding="utf-8"))
@@ -105,7 +112,7 @@ def test_a_run_for_each_method_has_its_means_and_the_parent_the_rest(base, rows)
 
 def test_labels_of_certify_rows_change_nothing(base, rows):
     def compared():
-        options = {"group": "who", "repeats": 1, "trust": "sure"}
+        options = {"group": "who", "repeats": 1, "trust": "sure", "curves": 1}
         return scrib_mlflow.compare(base, "rows.parquet", "label", **options).comparison
 
     before = compared()
@@ -159,6 +166,7 @@ def test_the_command_prints_a_table_and_what_was_not_read(base):
     assert [line.split()[0] for line in lines[3:9]] == METHODS
     assert len({len(line) for line in lines[2:9]}) == 1
     assert "SGR bounds the overall risk by 13." in done.stdout
+    assert "curves begin at the accuracy of top-1, without abstention" in done.stdout
     assert "The other 840 rows are those that calibrate, told the same" in done.stdout
 
 
@@ -174,9 +182,13 @@ def test_trust_is_no_input_of_a_model_that_names_none(base, rows):
             pip_requirements=["mlflow", "scikit-learn", "skops"],
             registered_model_name="unnamed",
         )
-    options = {"trust": "sure", "repeats": 1}
+    options = {"trust": "sure", "repeats": 1, "curves": 0}
     done = scrib_mlflow.compare("models:/unnamed/1", "rows.parquet", "label", **options)
     assert done.comparison.methods[-1] == "SGR on sure"
+    assert done.comparison.curves == ()
+    assert "AUC" not in workflow.summary(done)
+    figures = mlflow.artifacts.list_artifacts(run_id=done.run_id, artifact_path="figures")
+    assert "figures/curves.png" not in [item.path for item in figures]
 
 
 def test_logits_leave_the_optimal_rule_out_with_a_word(base):
@@ -190,6 +202,7 @@ def test_logits_leave_the_optimal_rule_out_with_a_word(base):
     ("options", "message"),
     [
         ({"repeats": 0}, "repeats is 0"),
+        ({"curves": -1}, "curves is -1"),
         ({"trust": "suer"}, "no column 'suer', which trust names; did you mean 'sure'"),
         ({"trust": "label"}, "trust names the label"),
         ({"trust": "words"}, "trust must be numbers"),
@@ -197,7 +210,7 @@ def test_logits_leave_the_optimal_rule_out_with_a_word(base):
         ({"waive": ["hrad"]}, "unknown class 'hrad'"),
         ({"waive": list(CLASSES)}, "every class is waived"),
         ({"rule": "optimal"}, "compare has no parameter 'rule'"),
-        ({"certify_fraction": 0.9999}, "class 'easy' has 1 row among those to compare on"),
+        ({"certify_fraction": 0.9999}, "class 'easy' has 1 row among the fit rows"),
     ],
 )
 def test_bad_options_are_told_in_a_sentence(base, rows, options, message):

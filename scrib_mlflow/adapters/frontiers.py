@@ -1,0 +1,298 @@
+"""A frontier in tables and words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scrib_mlflow.adapters.metrics import safe_names
+from scrib_mlflow.adapters.texts import percent
+from scrib_mlflow.core.certifiable import Certifiable
+from scrib_mlflow.core.frontier import FrontierPoint, TargetFrontier
+from scrib_mlflow.core.held_out import PartRates
+from scrib_mlflow.core.tally import LEAST_GROUPS
+
+ALL = "all"  # of a table's rows: targets that move together; rows of all classes
+HEADER = ("target", "abstains", "between", "overall risk", "silent", "to certify it")
+CLASS_HEADER = ("class", "target", "risk", "abstains", "stricter", "costs", "looser", "saves")
+MOST_TARGETS, MOST_CLASSES = 16, 8  # of the tables in a terminal
+STRICTER, LOOSER = 0.5, 1.5  # times its target, of a class by itself
+
+
+class Effect(NamedTuple):
+    """What another target of one class does to the abstention of all rows."""
+
+    name: str
+    target: float  # chosen
+    stricter: float
+    costs: float
+    looser: float
+    saves: float
+
+
+def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
+    """Return a row for each point and class, and one for all of them, held-out rows first."""
+    rows: list[dict[str, float | str]] = []
+    for point in found.points:
+        start: dict[str, float | str] = {"sweep": point.swept or ALL, "target": point.target}
+        rows.append({**start, "class": ALL, **_all_cells(point)})
+        for name, held in point.held_out.by_class.items():
+            fitted = point.fitted.by_class[name]
+            cells = {
+                "rows": held.n,
+                "certain": held.n_certain,
+                "wrong": held.n_wrong,
+                "abstention": held.abstention_rate,
+                "abstention_low": held.abstention_band[0],
+                "abstention_high": held.abstention_band[1],
+                "risk": held.risk,
+                "risk_low": held.risk_band[0],
+                "risk_high": held.risk_band[1],
+                "fit_abstention": fitted.abstention_rate,
+                "fit_risk": fitted.risk,
+            }
+            rows.append({**start, "class": name, **cells})
+    return rows
+
+
+def _all_cells(point: FrontierPoint) -> dict[str, float]:
+    held, fitted = point.held_out, point.fitted
+    wrong = 0.0 if math.isnan(held.overall_risk) else held.overall_risk
+    certain = round(held.n * (1 - held.abstention_rate))
+    return {
+        "rows": held.n,
+        "certain": certain,
+        "wrong": round(certain * wrong),
+        "abstention": held.abstention_rate,
+        "abstention_low": held.abstention_band[0],
+        "abstention_high": held.abstention_band[1],
+        "risk": held.overall_risk,
+        "risk_low": held.overall_risk_band[0],
+        "risk_high": held.overall_risk_band[1],
+        "fit_abstention": fitted.abstention_rate,
+        "fit_risk": fitted.overall_risk,
+        "empty_rate": held.empty_rate,
+        "n_silent": len(point.silent),
+        "certifiable_target": point.certifiable_target,
+    }
+
+
+def metrics(found: TargetFrontier) -> dict[str, float]:
+    """Return what is logged as metrics: the chosen targets, and what can be certified."""
+    chosen = found.chosen
+    lowest = least_certifiable(found)
+    at = _at_chosen(found)
+    values = {
+        **_part_metrics(chosen.held_out, found.classes, ""),
+        **_part_metrics(chosen.fitted, found.classes, "fit_"),
+        "fit_loss": chosen.loss,
+        "certifiable_chance": at.chance,
+        "certifiable_abstention_rate": at.abstention_rate,
+    }
+    if lowest is not None:
+        values["certifiable_target"] = lowest.certifiable_target
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def _part_metrics(part: PartRates, classes: Sequence[str], prefix: str) -> dict[str, float]:
+    values = {
+        f"{prefix}{name}": float(getattr(part, name))
+        for name in ("abstention_rate", "empty_rate", "overall_risk")
+    }
+    for name, safe in zip(classes, safe_names(classes), strict=True):
+        values[f"{prefix}risk/{safe}"] = part.by_class[name].risk
+        values[f"{prefix}abstention/{safe}"] = part.by_class[name].abstention_rate
+    return values
+
+
+def least_certifiable(found: TargetFrontier) -> FrontierPoint | None:
+    """Return the point whose rule is predicted to certify the lowest target, if any does."""
+    able = [point for point in found.joint if not math.isnan(point.certifiable_target)]
+    return min(able, key=lambda point: point.certifiable_target) if able else None
+
+
+def _at_chosen(found: TargetFrontier) -> Certifiable:
+    return next(each for each in found.certifiable if each.target == found.reference)
+
+
+def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[str, ...]]:
+    """Return a header and a row a target, all targets moving together; of many some."""
+    rows: list[tuple[str, ...]] = [HEADER]
+    for j in _spread(found, most):
+        point, able = found.joint[j], found.certifiable[j]
+        held = point.held_out
+        mark = " *" if point.target == found.reference else ""
+        low, high = held.abstention_band
+        rows.append(
+            (
+                f"{percent(point.target)}{mark}",
+                percent(held.abstention_rate),
+                f"{100 * low:.1f} - {100 * high:.1f} %",
+                percent(held.overall_risk),
+                str(len(point.silent)),
+                "not predicted" if math.isnan(able.abstention_rate) else _abstains(able),
+            )
+        )
+    return rows
+
+
+def _abstains(able: Certifiable) -> str:
+    return f"abstain {percent(able.abstention_rate)}"
+
+
+def _spread(found: TargetFrontier, most: int) -> list[int]:
+    """Return some points evenly spread, with the chosen and the first that can be certified."""
+    n = len(found.joint)
+    if n <= most:
+        return list(range(n))
+    able = [j for j, each in enumerate(found.certifiable) if not math.isnan(each.abstention_rate)]
+    musts = {[point.target for point in found.joint].index(found.reference), 0, n - 1, *able[:1]}
+    room = most - len(musts)
+    evenly = {round(i * (n - 1) / (room + 1)) for i in range(1, room + 1)}
+    return sorted(musts | evenly)
+
+
+def effects(found: TargetFrontier) -> list[Effect]:
+    """Return what other targets of single classes do, the greatest saving first."""
+    now = found.chosen.held_out.abstention_rate
+    listed = []
+    for name in found.swept:
+        target = found.targets[name]
+        strict, loose = (_nearest(found.of(name), f * target) for f in (STRICTER, LOOSER))
+        listed.append(
+            Effect(
+                name,
+                target,
+                strict.target,
+                strict.held_out.abstention_rate - now,
+                loose.target,
+                now - loose.held_out.abstention_rate,
+            )
+        )
+    return sorted(listed, key=lambda effect: effect.saves, reverse=True)
+
+
+def _nearest(points: Sequence[FrontierPoint], target: float) -> FrontierPoint:
+    return min(points, key=lambda point: abs(math.log(point.target / target)))
+
+
+def class_rows(found: TargetFrontier, most: int = MOST_CLASSES) -> list[tuple[str, ...]]:
+    """Return a header and a row a class, the greatest saving first."""
+    rows: list[tuple[str, ...]] = [CLASS_HEADER]
+    for effect in effects(found)[:most]:
+        own = found.chosen.held_out.by_class[effect.name]
+        rows.append(
+            (
+                effect.name,
+                percent(effect.target),
+                percent(own.risk),
+                percent(own.abstention_rate),
+                percent(effect.stricter),
+                _points(effect.costs),
+                percent(effect.looser),
+                _points(effect.saves),
+            )
+        )
+    return rows
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}".replace("-0.0", "0.0")
+
+
+def legend(found: TargetFrontier) -> list[str]:
+    """Return what the columns of the tables mean."""
+    return [
+        "*                  the chosen targets",
+        f"abstains, between  on held-out rows, and its band: {100 * found.confidence:g} %, each by "
+        "itself",
+        "silent             classes with a target and no certain held-out row",
+        "to certify it      abstention of the rule predicted to pass with a chance of "
+        f"{100 * found.wanted:g} %",
+        "costs, saves       points of abstention of all rows, for another target of this class "
+        "alone",
+    ]
+
+
+def sentences(found: TargetFrontier) -> list[str]:
+    """Return the answer in a few sentences."""
+    return [_chosen_sentence(found), certify_sentence(found), *_class_sentences(found)]
+
+
+def _chosen_sentence(found: TargetFrontier) -> str:
+    held = found.chosen.held_out
+    low, high = held.abstention_band
+    return (
+        f"At the chosen targets ({target_words(found)}) {percent(held.abstention_rate)} of the "
+        f"held-out rows abstain, {100 * low:.1f} to {100 * high:.1f} % by its band."
+    )
+
+
+def target_words(found: TargetFrontier) -> str:
+    """Return the chosen targets in a few words."""
+    others = {n: t for n, t in found.targets.items() if t != found.reference}
+    words = [percent(found.reference)]
+    words += [f"{name} {percent(target)}" for name, target in list(others.items())[:3]]
+    if found.overall_target is not None:
+        words.append(f"overall {percent(found.overall_target)}")
+    return ", ".join(words) + (" and others" if len(others) > 3 else "")
+
+
+def certify_sentence(found: TargetFrontier) -> str:
+    """Return in a sentence which targets are predicted to be certifiable."""
+    lowest = least_certifiable(found)
+    if lowest is None:
+        return f"Nothing here is predicted to be certifiable: {_obstacle(found)}."
+    at = _at_chosen(found)
+    own = (
+        f"the chosen ones are, at {percent(at.abstention_rate)} abstention"
+        if not math.isnan(at.abstention_rate)
+        else "the chosen ones are not"
+    )
+    return (
+        f"The lowest target predicted to be certifiable is {percent(lowest.certifiable_target)}, "
+        f"at {percent(lowest.held_out.abstention_rate)} abstention; {own}. That is a prediction "
+        f"from {found.n_held_out:,} held-out rows for {found.certify_rows:,} certify rows, no "
+        "certificate."
+    )
+
+
+def _obstacle(found: TargetFrontier) -> str:
+    groups = found.certify_groups
+    if groups is not None and groups < LEAST_GROUPS:
+        return f"{groups} groups certify, but a certificate needs {LEAST_GROUPS}"
+    silent = found.joint[-1].silent
+    if silent:
+        return f"class {silent[0]!r} is never certain among the held-out rows"
+    what = "rows" if groups is None else "rows and groups"
+    return f"{found.certify_rows:,} certify rows hold too few {what} of some class"
+
+
+def _class_sentences(found: TargetFrontier) -> list[str]:
+    listed = effects(found)
+    if not listed:
+        return []
+    first = listed[0]
+    words = [
+        f"The expensive class is {first.name!r}: allowing it {percent(first.looser)} in place of "
+        f"{percent(first.target)} saves {_points(first.saves)} points of abstention."
+        if first.saves > 0
+        else "No class by itself is expensive: a looser target of one saves nothing."
+    ]
+    left = len(found.targets) - len(found.swept)
+    if left:
+        words.append(
+            f"Of {len(found.targets)} classes the {len(found.swept)} with the most wrong top "
+            "classes above their target were swept by themselves."
+        )
+    return words
+
+
+def rows_sentence(found: TargetFrontier) -> str:
+    """Return in a sentence on what the rules were fitted and measured."""
+    groups = "" if found.n_groups is None else f", by {found.n_groups:,} groups that stay whole"
+    return (
+        f"{found.n_fitted:,} rows to fit and {found.n_held_out:,} held out{groups}; "
+        f"rule={found.rule_kind}."
+    )

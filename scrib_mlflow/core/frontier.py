@@ -1,0 +1,259 @@
+"""The frontier: how often a set classifier abstains at which targets.
+
+Rules are fitted to a part of the rows at each of many targets, and measured on the part held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.along_targets import Placed, fit_optimal_along, fit_thresholds_along
+from scrib_mlflow.core.certifiable import (
+    WANTED,
+    Certifiable,
+    Claimed,
+    Expected,
+    certifiable_at,
+    expect_claims,
+    least_factor,
+)
+from scrib_mlflow.core.chains import Progress
+from scrib_mlflow.core.checks import as_number
+from scrib_mlflow.core.fit import MOST_CERTIFY_ROWS, check_seed, count_threads
+from scrib_mlflow.core.fits import NAN
+from scrib_mlflow.core.halves import group_codes, halve
+from scrib_mlflow.core.held_out import PartRates, measure_part
+from scrib_mlflow.core.objective import Ambiguity, check_ambiguity, check_members
+from scrib_mlflow.core.path import RuleName, check_rule
+from scrib_mlflow.core.pricing import own_targets
+from scrib_mlflow.core.rows import Labelled, check_rows
+from scrib_mlflow.core.target_grid import Asked, Sweeps, make_sweeps
+from scrib_mlflow.core.targets import Target, Targets, make_constraints
+from scrib_mlflow.errors import InvalidLabelsError
+from scrib_mlflow.serving import rule_sets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """A rule fitted to some targets, on the rows of its fit and on those held out."""
+
+    swept: str | None  # the class whose target moves, None where all do
+    target: float  # of that class, or of the one that stands for all
+    loss: float  # on the rows of the fit
+    fitted: PartRates
+    held_out: PartRates  # of one class at a time: by_class holds that class alone
+    silent: tuple[str, ...]  # classes with a target and no certain row among those held out
+    certifiable_target: float  # lowest that this rule is predicted to certify; NaN for none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFrontier:
+    """Abstention against targets: all together, and one class at a time."""
+
+    classes: tuple[str, ...]
+    targets: dict[str, float]  # chosen, of the classes that have one enforced
+    overall_target: float | None
+    reference: float  # the chosen target that stands for all, which are swept in proportion to it
+    rule_kind: str  # thresholds or optimal
+    confidence: float
+    wanted: float  # chance that a prediction asks for
+    n_fitted: int
+    n_held_out: int
+    n_groups: int | None  # that the rows come in
+    certify_rows: int
+    certify_groups: int | None
+    swept: tuple[str, ...]  # the classes that are swept one at a time
+    points: tuple[FrontierPoint, ...]
+    certifiable: tuple[Certifiable, ...]  # by target, all of them together
+
+    @property
+    def joint(self) -> tuple[FrontierPoint, ...]:
+        """The points at which all targets move together."""
+        return tuple(point for point in self.points if point.swept is None)
+
+    @property
+    def chosen(self) -> FrontierPoint:
+        """The point at the chosen targets."""
+        return next(point for point in self.joint if point.target == self.reference)
+
+    def of(self, name: str) -> tuple[FrontierPoint, ...]:
+        """Return the points at which the target of one class moves."""
+        return tuple(point for point in self.points if point.swept == name)
+
+
+def draw_frontier(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    risk_targets: Target = 0.1,
+    *,
+    rule: RuleName = "thresholds",
+    certify_rows: int,
+    certify_groups: int | None = None,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+    max_class_abstention: Target | None = None,
+    waive: Sequence[str] = (),
+    penalty: Target = 1e4,
+    chance_weight: float = 1.0,
+    size_weight: float = 0.0,
+    empty_weight: float = 1.0,
+    confidence: float = 0.95,
+    points: int = 30,
+    lowest: float | None = None,
+    highest: float | None = None,
+    groups: ArrayLike | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TargetFrontier:
+    """Fit rules at many targets on half of the rows, and measure them on the other half.
+
+    Parameters
+    ----------
+    scores, labels, risk_targets, classes, overall_target, max_class_abstention, waive, penalty
+        As for `draw_path`; labels are hard.
+    rule, chance_weight, size_weight, empty_weight
+        As for `draw_path`.
+    certify_rows, certify_groups : int
+        How many rows, and groups of rows, a certificate will be computed on.
+    confidence : float
+        Of the certificate that is predicted, and of each band.
+    points : int
+        Targets in a sweep.
+    lowest, highest : float, optional
+        Of all targets together. By default from a tenth of the chosen one to where the top class
+        alone keeps all targets, at most one half.
+    groups : (n,) array, optional
+        What rows belong together; a group is never split.
+    seed : int
+        Of the halves and of the searches.
+    threads : int, optional
+        Threads to use; they never change the result.
+    progress : callable, optional
+        Wraps an iterable and yields the same, such as ``tqdm.tqdm``.
+
+    Returns
+    -------
+    TargetFrontier
+    """
+    rows = check_rows(scores, labels, classes, None)
+    if len(rows.soft):
+        msg = "labels must be one class a row, not soft labels"
+        raise InvalidLabelsError(msg)
+    targets = Targets(
+        risk_targets=risk_targets,
+        overall_target=overall_target,
+        max_class_abstention=max_class_abstention,
+        waive=waive,
+        penalty=penalty,
+    )
+    constraints = make_constraints(targets, rows.classes)
+    ambiguity = Ambiguity(
+        chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
+    )
+    check_ambiguity(ambiguity, constraints)
+    check_rule(rule, ambiguity, penalty)
+    check_members(targets, rows.class_weight(), rows.classes)
+    level = 1 - as_number("confidence", confidence, low=0, high=1)
+    as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
+    codes = None if groups is None else group_codes(groups, len(rows.scores))
+    needed = [j for j, name in enumerate(rows.classes) if name not in map(str, waive)]
+    random = np.random.default_rng([check_seed(seed), 0])
+    inside = halve(rows, codes, needed, random)
+    fitted = take(rows, inside)
+    asked = make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
+    if rule == "optimal":
+        placed = fit_optimal_along(fitted, asked, own_targets(risk_targets), seed, progress)
+    else:
+        used = count_threads(threads)
+        placed = fit_thresholds_along(fitted, asked, ambiguity, seed, used, progress)
+    expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
+    held = _Held(take(rows, ~inside), None if codes is None else codes[~inside], confidence)
+    measured = [
+        _measure(each, found, fitted, held, asked, expected)
+        for sweep, row in zip(asked.sweeps, placed, strict=True)
+        for each, found in zip(sweep, row, strict=True)
+    ]
+    joint = [
+        (point.target, point.held_out.abstention_rate, claims)
+        for point, claims in measured
+        if point.swept is None
+    ]
+    singles = [c for c in constraints if c.kind == "risk" and len(c.classes) == 1]
+    return TargetFrontier(
+        classes=rows.classes,
+        targets={c.name: c.target for c in singles},
+        overall_target=overall_target,
+        reference=asked.reference,
+        rule_kind=rule,
+        confidence=float(confidence),
+        wanted=WANTED,
+        n_fitted=int(np.count_nonzero(inside)),
+        n_held_out=int(np.count_nonzero(~inside)),
+        n_groups=None if codes is None else int(codes.max()) + 1,
+        certify_rows=int(certify_rows),
+        certify_groups=certify_groups,
+        swept=tuple(str(sweep[0].swept) for sweep in asked.sweeps[1:]),
+        points=tuple(point for point, _ in measured),
+        certifiable=tuple(
+            certifiable_at(target, target / asked.reference, joint, level) for target, _, _ in joint
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    rows: Labelled
+    groups: NDArray[np.int64] | None
+    confidence: float
+
+
+def take(rows: Labelled, inside: NDArray[np.bool_]) -> Labelled:
+    """Return some of the rows, which have hard labels."""
+    return rows._replace(
+        scores=rows.scores[inside],
+        labels=rows.labels[inside],
+        weights=rows.weights[inside],
+        kept=np.ones(int(np.count_nonzero(inside)), dtype=np.bool_),
+    )
+
+
+def _measure(
+    each: Asked, found: Placed, fitted: Labelled, held: _Held, asked: Sweeps, expected: Expected
+) -> tuple[FrontierPoint, list[Claimed]]:
+    """Return a point and, where all targets move, what certify rows would say of its rule."""
+    classes = fitted.classes
+    shown = range(len(classes)) if each.swept is None else [classes.index(each.swept)]
+    fields = asdict(found.rule)
+    sets = rule_sets(fields, held.rows.scores)
+    chosen = asked.sweeps[0][asked.chosen].constraints
+    claims = []
+    if each.swept is None:
+        claims = expect_claims(sets, held.rows.labels, held.groups, chosen, expected)
+    certain = np.count_nonzero(sets, axis=1) == 1
+    answered = np.bincount(held.rows.labels[certain], minlength=len(classes))
+    own = [c.classes[0] for c in chosen if c.kind == "risk" and len(c.classes) == 1]
+    return FrontierPoint(
+        swept=each.swept,
+        target=each.target,
+        loss=found.loss,
+        fitted=measure_part(
+            rule_sets(fields, fitted.scores), fitted.labels, classes, shown, confidence=None
+        ),
+        held_out=measure_part(
+            sets,
+            held.rows.labels,
+            classes,
+            shown,
+            confidence=held.confidence,
+            groups=held.groups,
+        ),
+        silent=tuple(classes[j] for j in own if not answered[j]),
+        certifiable_target=least_factor(claims, expected.level) * asked.reference
+        if claims
+        else NAN,
+    ), claims

@@ -1,0 +1,207 @@
+"""Frontier: which targets can be afforded, by rows that calibrate would fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import scrib_mlflow
+from scrib_mlflow.adapters import frontier_figures, frontiers, ledger, runs, scoring, stores, texts
+from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow.adapters.progress import progress
+from scrib_mlflow.core.checks import labels_for
+from scrib_mlflow.core.frontier import TargetFrontier, draw_frontier
+from scrib_mlflow.results import Base, DataRecord, Use, to_json
+from scrib_mlflow.studies import Frontier
+from scrib_mlflow.workflows.fitting import loss_options, target_options
+from scrib_mlflow.workflows.parts import (
+    as_calibrate,
+    check_options,
+    choose_as_calibrate,
+    read_tables,
+    without,
+)
+from scrib_mlflow.workflows.rows import Prepared, score
+
+USED = "scrib.used_certify_rows"  # tag of a run
+NO_MATTER = {"model_uri", "data", "batch_rows"}  # options that change nothing about what is seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """What targets cost with a classifier's scores, and where that is logged."""
+
+    run_id: str
+    model_uri: str
+    data: DataRecord  # of which `n_used` rows were looked at
+    use: Use | None  # of the certify rows, where these were looked at as well
+    frontier: TargetFrontier
+
+
+def frontier(model_uri: str, data: str, label: str, **parameters: Any) -> Explored:
+    """Say how often a set classifier would abstain at which targets.
+
+    Set classifiers are fitted at many targets to half of the rows that calibrate would fit, and
+    measured on the other half. Rows that calibrate would certify on take no part, unless
+    ``use_certify_rows`` is set.
+
+    Parameters
+    ----------
+    model_uri : str
+        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
+    data : str
+        Labelled rows: a parquet or csv file, by path or URI; the table that calibrate is given.
+    label : str
+        Column of the true class.
+    **parameters
+        Those of ``python -m scrib_mlflow frontier --help``, for example ``risk_targets=0.05``.
+
+    Returns
+    -------
+    Explored
+        For each target: abstention and risks with their bands, and what is predicted to be
+        certifiable.
+    """
+    values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
+    return run(read_settings(Frontier, values), say=lambda _: None)
+
+
+def run(settings: Frontier, say: Callable[[str], None]) -> Explored:
+    """Do what `frontier` does, saying what it is at."""
+    alike = as_calibrate(settings)
+    check_options(alike)
+    with stores.short_waits():
+        stores.check_stores()
+        base = stores.find_model(settings.model_uri)
+        scoring.check_is_base(base)
+    tables = read_tables(alike)
+    with runs.open_run(f"frontier {base.name}") as run_id:
+        runs.log_settings(run_id, settings)
+        runs.log_table_input(tables.data.rows, tables.data.record, settings.label, "frontier")
+        say(f"loading {base.uri}")
+        ready, chosen = choose_as_calibrate(base, tables, alike)
+        use = None
+        if settings.use_certify_rows:
+            use = _enter(settings, base, tables.data.record, run_id)
+        rows = ready if settings.use_certify_rows else without(ready, chosen)
+        done = Explored(
+            run_id=run_id,
+            model_uri=base.uri,
+            data=rows.table.record,
+            use=use,
+            frontier=_draw(settings, rows, chosen, ready.table.group_codes(), say),
+        )
+        _log(done, base)
+    return done
+
+
+def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> Use:
+    """Enter the use of the certify rows, before anything is made of their labels."""
+    seen = settings.model_dump(mode="json", exclude=NO_MATTER)
+    told = ["frontier", scrib_mlflow.__version__, base.uri, base.model_id, seen, data.digest]
+    level = 1 - settings.confidence
+    return ledger.enter(run_id, data.digest, json.dumps(told), level, settings.ledger)
+
+
+def _draw(
+    settings: Frontier,
+    rows: Prepared,
+    chosen: NDArray[np.bool_],
+    groups: NDArray[np.int64] | None,
+    say: Callable[[str], None],
+) -> TargetFrontier:
+    """Sweep targets over rows in an order of their own, so that a table's does not matter."""
+    alike = as_calibrate(settings)
+    scored = score(rows, alike)
+    order = np.argsort(scored.cases(), kind="stable")
+    codes = scored.group_codes()
+    say(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
+    classes = scored.scorer.classes
+    return draw_frontier(
+        scored.scores[order],
+        labels_for(scored.labels[order], classes),
+        rule=settings.rule,
+        certify_rows=int(np.count_nonzero(chosen)),
+        certify_groups=None if groups is None else len(np.unique(groups[chosen])),
+        classes=classes,
+        **target_options(alike),
+        **loss_options(alike),
+        confidence=settings.confidence,
+        points=settings.points,
+        lowest=settings.lowest,
+        highest=settings.highest,
+        groups=None if codes is None else codes[order],
+        progress=lambda turns: progress(turns, what="sweeping targets", unit="steps"),
+    )
+
+
+def _log(done: Explored, base: Base) -> None:
+    found = done.frontier
+    runs.log_metrics(frontiers.metrics(found))
+    runs.log_rows(frontiers.point_rows(found), "frontier.json")
+    figures = {
+        "figures/frontier.png": frontier_figures.frontier_figure(found, base.name),
+        "figures/class_abstention.png": frontier_figures.class_figure(found, base.name),
+        "figures/one_class.png": frontier_figures.sweep_figure(found, base.name),
+    }
+    runs.log_texts_and_figures(
+        {"target_frontier.json": to_json(found)},
+        {path: figure for path, figure in figures.items() if figure is not None},
+    )
+    note = "\n\n".join(
+        [
+            f"{base.uri}: {frontiers.rows_sentence(found)}",
+            " ".join([*frontiers.sentences(found), rows_used(done)]),
+            texts.markdown_table(frontiers.target_rows(found)),
+            texts.markdown_table(frontiers.class_rows(found)),
+        ]
+    )
+    tags = {
+        runs.MODEL_URI: base.uri,
+        "scrib.base_model": base.name,
+        "scrib.base_version": base.version,
+        "scrib.data_digest": done.data.digest,
+        USED: "false" if done.use is None else "true",
+    }
+    runs.set_tags(tags, note[: texts.MOST_CHARACTERS])
+
+
+def rows_used(done: Explored) -> str:
+    """Return in a sentence what this means for a certificate on the same rows."""
+    if done.use is not None:
+        return (
+            "The certify rows were looked at too (use_certify_rows), and the ledger counts that "
+            f"as use {done.use.number} of them: a certificate on these rows, for targets picked by "
+            "this table, no longer holds as stated."
+        )
+    left = done.data.n_rows - done.data.n_used
+    return (
+        f"The other {left:,} rows are those that calibrate, told the same, would certify on: they "
+        "were not scored, and their labels served the split alone. A certificate on them holds "
+        "whatever targets you pick by this table."
+    )
+
+
+def summary(done: Explored) -> str:
+    """Return what a person wants to see at the end."""
+    found = done.frontier
+    return "\n".join(
+        [
+            f"{done.model_uri}: {frontiers.rows_sentence(found)}",
+            "",
+            texts.plain_table(frontiers.target_rows(found)),
+            "",
+            texts.plain_table(frontiers.class_rows(found)),
+            "",
+            *frontiers.legend(found),
+            "",
+            *frontiers.sentences(found),
+            rows_used(done),
+            f"logged to run {done.run_id}",
+        ]
+    )

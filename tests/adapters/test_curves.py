@@ -1,0 +1,71 @@
+"""Curves in words and in a figure."""
+
+import numpy as np
+import pytest
+
+from scrib_mlflow.adapters import comparisons, curves
+from scrib_mlflow.core.curves import Curve
+from tests.adapters.test_comparisons import make
+
+NAN = float("nan")
+
+
+def curve(method, *, risk=(0.1, 0.2), ambiguity=(0.5, 0.25), auc=0.9):
+    return Curve(
+        method=method,
+        targets=(0.1, 0.2),
+        ambiguity=ambiguity,
+        risk=risk,
+        top_risk=0.4,
+        auc=auc,
+        rmse=0.01,
+    )
+
+
+def lines(axes):
+    return {
+        line.get_label().split(",")[0]: line
+        for line in axes.get_lines()
+        if not line.get_label().startswith("_")
+    }
+
+
+def test_lines_are_means_of_the_splits_from_one_end_point_to_the_other():
+    drawn = ((curve("SCRIB"),), (curve("SCRIB", risk=(0.2, 0.2), auc=0.8),))
+    figure = curves.curve_figure(drawn, "$x_$")
+    accuracy, realised = figure.axes
+    line = lines(accuracy)["SCRIB"]
+    across, up = line.get_xdata(), line.get_ydata()
+    heights = [
+        np.interp([0, 25, 50, 75, 100], [0, 25, 50, 100], [60, 80, h, 100]) for h in (90, 80)
+    ]
+    places = np.searchsorted(across, [0, 25, 50, 75, 100])
+    assert up[places] == pytest.approx(np.mean(heights, axis=0))
+    squares = accuracy.get_lines()[-1]
+    assert squares.get_xydata().tolist() == [[0, 60], [100, 100]]
+    assert line.get_label() == "SCRIB, AUC 85.00"
+    asked = lines(realised)["SCRIB"].get_xydata()
+    assert asked == pytest.approx(np.array([[10, 15], [20, 20]]))
+
+
+def test_a_method_that_is_never_certain_is_named_without_a_line():
+    never = curve("LABEL", risk=(NAN, NAN), ambiguity=(1.0, 1.0), auc=NAN)
+    found = make(1, curves=((curve("SCRIB"), never),))
+    figure = curves.curve_figure(found.curves, "x")
+    drawn = lines(figure.axes[0])
+    assert drawn["LABEL"].get_label() == "LABEL, never certain"
+    assert len(drawn["LABEL"].get_xdata()) == 0
+    rows = comparisons.method_rows(found)
+    assert rows[0][-1] == "AUC"
+    assert [row[-1] for row in rows[1:]] == ["90.00", "-", "-"]
+    assert comparisons.legend(found)[-1].startswith("AUC ")
+
+
+def test_sentences_state_the_end_points_and_what_sgr_may_miss():
+    first, second = curves.curve_sentences(make(2, curves=((curve("SCRIB"),),)))
+    assert "of the first split:" in first
+    assert "10.0 % up to 20.0 %" in first
+    assert "begin at the accuracy of top-1, without abstention, and end at accuracy 1" in first
+    assert "SGR may miss a target with probability 0.8" in second
+    assert "LABEL has no target of the overall risk" in second
+    assert curves.curve_sentences(make(2)) == []

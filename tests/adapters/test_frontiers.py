@@ -1,0 +1,198 @@
+"""Frontiers in tables, words and figures, for few and many classes."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+
+from scrib_mlflow.adapters import frontier_figures, frontiers
+from scrib_mlflow.core.certifiable import Certifiable
+from scrib_mlflow.core.frontier import FrontierPoint, TargetFrontier
+from scrib_mlflow.core.held_out import ClassRates, PartRates
+
+NAN = float("nan")
+GRID = (0.02, 0.05, 0.1, 0.15, 0.2)
+
+
+def part(rate, names, band):
+    """A part in which every class abstains alike."""
+    low_high = (max(rate - 0.1, 0.0), min(rate + 0.1, 1.0)) if band else (NAN, NAN)
+    rates = ClassRates(
+        n=100,
+        n_certain=round(100 - 100 * rate),
+        n_wrong=1,
+        abstention_rate=rate,
+        abstention_band=low_high,
+        risk=0.04,
+        risk_band=low_high,
+    )
+    return PartRates(
+        n=200,
+        abstention_rate=rate,
+        abstention_band=low_high,
+        empty_rate=0.0,
+        overall_risk=0.05,
+        overall_risk_band=low_high,
+        by_class=dict.fromkeys(names, rates),
+    )
+
+
+def make(names=("a", "$b_$"), *, certify=True, swept=None, **changed):
+    """Abstention of 0.9 less 3 times the target; of one class alone by its number less."""
+    swept = names if swept is None else swept
+    points = []
+    for sweep in (None, *swept):
+        for target in GRID:
+            steep = 3.0 if sweep is None else names.index(sweep) + 1.0
+            rate = 0.6 + steep * (0.1 - target) if sweep else 0.9 - 3.0 * target
+            shown = names if sweep is None else (sweep,)
+            points.append(
+                FrontierPoint(
+                    swept=sweep,
+                    target=target,
+                    loss=rate,
+                    fitted=part(rate - 0.01, shown, band=False),
+                    held_out=part(rate, shown, band=True),
+                    silent=("a",) if target < 0.05 else (),
+                    certifiable_target=1.5 * target if certify and sweep is None else NAN,
+                )
+            )
+    able = [
+        Certifiable(
+            target=target,
+            chance=0.9 if certify and target > 0.02 else 0.1,
+            abstention_rate=0.7 if certify and target > 0.02 else NAN,
+            fitted_target=0.02,
+        )
+        for target in GRID
+    ]
+    fields = {"overall_target": None, "n_groups": None, "certify_groups": None, **changed}
+    return TargetFrontier(
+        classes=tuple(names),
+        targets=dict.fromkeys(names, 0.1),
+        reference=0.1,
+        rule_kind="thresholds",
+        confidence=0.95,
+        wanted=0.8,
+        n_fitted=500,
+        n_held_out=499,
+        certify_rows=2100,
+        swept=tuple(swept),
+        points=tuple(points),
+        certifiable=tuple(able),
+        **fields,
+    )
+
+
+def drawn(figure):
+    target = io.BytesIO()
+    figure.savefig(target, format="png")
+    assert target.getvalue().startswith(b"\x89PNG")
+
+
+def line(axes, start):
+    return next(each for each in axes.get_lines() if str(each.get_label()).startswith(start))
+
+
+def test_the_main_figure_draws_both_parts_the_band_and_what_can_be_certified():
+    found = make()
+    figure = frontier_figures.frontier_figure(found, "$x_$")
+    drawn(figure)
+    (axes,) = figure.axes
+    held, fitted = line(axes, "held-out"), line(axes, "rows of the fit")
+    targets = [100 * target for target in GRID]
+    assert held.get_xdata() == pytest.approx(targets)
+    assert held.get_ydata() == pytest.approx([90 - 3 * target for target in targets])
+    assert fitted.get_ydata() == pytest.approx([89 - 3 * target for target in targets])
+    able = line(axes, "predicted")
+    assert able.get_xdata()[:-1] == pytest.approx([1.5 * target for target in targets])
+    assert line(axes, "chosen").get_xdata() == pytest.approx([10, 10])
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(94)
+
+
+def test_the_certifiable_curve_never_rises():
+    curve = frontier_figures.certifiable_curve(make())
+    assert [target for target, _ in curve] == sorted(target for target, _ in curve)
+    assert (np.diff([rate for _, rate in curve]) < 0).all()
+    assert frontier_figures.certifiable_curve(make(certify=False)) == []
+    drawn(frontier_figures.frontier_figure(make(certify=False), "x"))
+
+
+def test_small_figures_have_a_panel_a_class_the_dearest_first():
+    found = make()
+    panels = frontier_figures.sweep_figure(found, "x").axes
+    assert [axes.get_title() for axes in panels] == [
+        r"\$b_\$: 15.0 % saves 10.0 points",
+        "a: 15.0 % saves 5.0 points",
+    ]
+    rates = line(panels[0], "all rows").get_ydata()
+    assert rates == pytest.approx([60 + 2 * (10 - 100 * target) for target in GRID])
+    by_class = frontier_figures.class_figure(found, "x")
+    assert [axes.get_title() for axes in by_class.axes] == ["a", r"\$b_\$"]
+    drawn(by_class)
+    assert frontier_figures.sweep_figure(make(swept=()), "x") is None
+
+
+def test_many_classes_are_folded_and_told():
+    names = tuple(f"class {j}" for j in range(40))
+    found = make(names, swept=names[:12])
+    by_class = frontier_figures.class_figure(found, "x")
+    one = frontier_figures.sweep_figure(found, "x")
+    assert (len(by_class.axes), len(one.axes)) == (20, 12)
+    assert "20 that abstain most" in by_class.get_suptitle()
+    assert "12 of 40 classes" in one.get_suptitle()
+    assert "Of 40 classes the 12 with the most" in " ".join(frontiers.sentences(found))
+    assert len(frontiers.class_rows(found)) == 9
+
+
+def test_tables_have_a_row_a_target_and_a_row_a_class():
+    found = make()
+    rows = frontiers.target_rows(found)
+    assert rows[0] == frontiers.HEADER
+    assert rows[1] == ("2.0 %", "84.0 %", "74.0 - 94.0 %", "5.0 %", "1", "not predicted")
+    assert rows[3][0] == "10.0 % *"
+    assert rows[3][-1] == "abstain 70.0 %"
+    assert len(frontiers.target_rows(found, most=4)) == 5
+    assert frontiers.class_rows(found)[1] == (
+        *("$b_$", "10.0 %", "4.0 %", "60.0 %", "5.0 %", "10.0", "15.0 %", "10.0"),
+    )
+    cells = frontiers.point_rows(found)
+    assert len(cells) == 5 * 3 + 2 * 5 * 2
+    assert {row["sweep"] for row in cells} == {"all", "a", "$b_$"}
+    assert cells[0]["fit_abstention"] == pytest.approx(0.83)
+    assert cells[0]["certifiable_target"] == pytest.approx(0.03)
+
+
+def test_sentences_answer_which_targets_can_be_afforded():
+    words = " ".join(frontiers.sentences(make()))
+    assert "At the chosen targets (10.0 %) 60.0 % of the held-out rows abstain, 50.0 to 70" in words
+    assert "lowest target predicted to be certifiable is 3.0 %, at 84.0 % abstention" in words
+    assert "the chosen ones are, at 70.0 % abstention" in words
+    assert "no certificate" in words
+    assert "The expensive class is '$b_$': allowing it 15.0 % in place of 10.0 % saves 10" in words
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"certify_groups": 9, "n_groups": 4}, "9 groups certify, but a certificate needs 30"),
+        ({}, "2,100 certify rows hold too few rows of some class"),
+    ],
+)
+def test_what_cannot_be_certified_is_told_with_the_reason(changed, message):
+    words = frontiers.certify_sentence(make(certify=False, **changed))
+    assert "Nothing here is predicted to be certifiable" in words
+    assert message in words
+
+
+def test_metrics_are_of_the_chosen_targets_and_leave_out_what_is_undefined():
+    found = frontiers.metrics(make())
+    assert found["abstention_rate"] == pytest.approx(0.6)
+    assert found["fit_abstention_rate"] == pytest.approx(0.59)
+    assert found["certifiable_target"] == pytest.approx(0.03)
+    assert found["certifiable_abstention_rate"] == pytest.approx(0.7)
+    assert {"risk/a", "abstention/a", "fit_risk/_b__", "overall_risk"} <= set(found)
+    assert not any(map(math.isnan, found.values()))
+    assert "certifiable_target" not in frontiers.metrics(make(certify=False))
