@@ -88,11 +88,11 @@ class Compare(Settings):
         10, ge=1, le=1000, description="random splits into a half to fit and a half to measure"
     )
     curves: int = Field(
-        3,
+        1,
         ge=0,
         le=1000,
-        description="of how many of these splits accuracy-ambiguity curves are drawn; each takes "
-        "as long as a few splits without, 0 draws none",
+        description="of how many of these splits accuracy-ambiguity curves are drawn, which takes "
+        "as long as several splits each; 0 draws none",
     )
     seed: int = Field(
         0,

@@ -110,7 +110,8 @@ def _fit_rows(settings: Compare, base: Base, tables: Tables) -> Prepared:
 def _compare(settings: Compare, fit: Prepared, say: Callable[[str], None]) -> Comparison:
     scored = score(fit, as_calibrate(settings))
     drawn = min(settings.curves, settings.repeats)
-    also = f", and drawing curves of {drawn} of the splits" * (drawn > 0)
+    which = "first split" if drawn == 1 else f"first {drawn} splits"
+    also = f", and drawing curves of the {which}" * (drawn > 0)
     say(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
     return compare_rules(
         scored.scores,

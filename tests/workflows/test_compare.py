@@ -62,7 +62,7 @@ def children(run_id):
 
 def test_a_run_for_each_method_has_its_means_and_the_parent_the_rest(base, rows):
     done = scrib_mlflow.compare(
-        base, "rows.parquet", "label", risk_targets=0.1, trust="sure", repeats=2
+        base, "rows.parquet", "label", risk_targets=0.1, trust="sure", repeats=2, curves=2
     )
     assert mlflow.active_run() is None
     found = done.comparison
