@@ -170,7 +170,8 @@ def register(
     try:
         made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id, text))
         version = str(made.version)
-        client.update_model_version(name, version, description=describe(record))
+        more = f"More, and how it was made, is in run {run_id}: its artifact report.html."
+        client.update_model_version(name, version, description=describe(record, more))
         client.set_registered_model_alias(name, alias, version)
     except BaseException as error:
         left = _undo(client, name, alias, before, _versions(client, name, run_id) - known, new=new)

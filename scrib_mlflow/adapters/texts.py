@@ -10,6 +10,7 @@ from scrib_mlflow.core.evaluate import SetReport
 MOST_CLASSES = 20  # of a table in a description
 MOST_PRINTED = 40  # of a table in a terminal
 MOST_CHARACTERS = 4000  # MLflow cuts what is longer
+INVISIBLE = "\u00a0\u200c\u200d"  # but harmless: a wide space, joiners of letters
 HEADER = ("class", "rows", "certain", "wrong", "risk", "upper bound", "target", "abstains")
 
 
@@ -42,6 +43,12 @@ def worst_first(report: SetReport, targets: Mapping[str, float]) -> list[str]:
         return 1.0 if math.isnan(risk) else risk - targets[name]
 
     return sorted(report.classes, key=excess, reverse=True)
+
+
+def visible(text: str) -> str:
+    """Return a text without characters that break a page or turn its reading order."""
+    line = " ".join(text.split("\n"))
+    return "".join(c if c.isprintable() or c in INVISIBLE else "\ufffd" for c in line)
 
 
 def percent(rate: float) -> str:
