@@ -88,13 +88,13 @@ def rule_figure(
             "score of the class; a member from its threshold on",
         )
     names = shown_classes(report, targets)
-    across = min(4, len(names))
+    across = min(len(names), min((4, 5, 3), key=lambda n: -len(names) % n))
     down = math.ceil(len(names) / across)
-    figure = Figure(figsize=(2.6 * across, 1.9 * down + 0.6), layout="constrained")
+    figure = Figure(figsize=(2.6 * min(across, 4), 1.9 * down + 0.6), layout="constrained")
     for place, name in enumerate(names):
         axes = figure.add_subplot(down, across, place + 1)
         j = report.classes.index(name)
-        _histogram(axes, scores[:, j], labels == j, limits[j])
+        _histogram(axes, scores[:, j], labels == j, limits[j], wide=isinstance(rule, OptimalRule))
         axes.set_title(short(name), fontsize=9)
         plain(axes)
     drawn = {
@@ -136,16 +136,28 @@ def plan_figure(plan: Plan) -> Figure:
 
 
 def _histogram(
-    axes: Axes, scores: NDArray[np.float64], own: NDArray[np.bool_], threshold: float
+    axes: Axes,
+    scores: NDArray[np.float64],
+    own: NDArray[np.bool_],
+    threshold: float,
+    *,
+    wide: bool,
 ) -> None:
+    """Draw the square roots of shares, so that small ones are seen; wide values as logarithms."""
     scores = np.clip(scores, -LARGEST, LARGEST)
     low, high = np.quantile(scores, [0.001, 0.999])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    if wide:
+        edges = np.sinh(np.linspace(*np.arcsinh(edges[[0, -1]]), BINS + 1))
+        axes.set_xscale("symlog", linthresh=1)
+        decades = [math.floor(math.log10(max(-side, 1))) for side in (low, -high)]
+        ends = [sign * 10.0**power for sign, power in zip((-1, 1), decades, strict=True) if power]
+        axes.set_xticks([0, *ends])
     inside = np.clip(scores, edges[0], edges[-1])
     for chosen, colour, word in ((~own, GREY, "other classes"), (own, BLUE, "rows of the class")):
         counts, _ = np.histogram(inside[chosen], edges)
         shares = counts / max(chosen.sum(), 1)
-        axes.stairs(shares, edges, fill=True, alpha=0.7, color=colour, label=word)
+        axes.stairs(np.sqrt(shares), edges, fill=True, alpha=0.7, color=colour, label=word)
     if math.isfinite(threshold):
         axes.axvline(threshold, color=BLACK, linewidth=1.5, label="limit")
     else:

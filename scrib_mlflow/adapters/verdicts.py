@@ -30,6 +30,19 @@ def verdict(record: SetClassifier) -> str:
     return " ".join(verdict_sentences(record))
 
 
+def headline(record: SetClassifier) -> str:
+    """Return in one sentence what is proved, for a person in a hurry."""
+    certificate = record.certificate
+    if certificate is None or record.certified:
+        return verdict_sentences(record)[0]
+    names = [c.name for c in certificate.claims if c.status not in {"certified", "passes alone"}]
+    more = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
+    return (
+        f"Not certified: at confidence {_confidence(certificate)} the certify rows do not prove "
+        f"every target; in the way: {', '.join(names[:MOST_REASONS])}{more}."
+    )
+
+
 def verdict_sentences(record: SetClassifier) -> list[str]:
     """Return what is proved in the first sentence, and what is to be said of it in the others."""
     if record.certificate is not None:

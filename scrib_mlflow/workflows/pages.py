@@ -28,7 +28,8 @@ def calibration_report(
 ) -> Report:
     """Return the report of a calibration: of the certify rows where there are any."""
     measured, which, bounds = verdicts.shown_report(record)
-    verdict, *others = verdicts.verdict_sentences(record)
+    verdict = verdicts.headline(record)
+    others = [told for told in verdicts.verdict_sentences(record) if told != verdict]
     if record.certificate is not None:
         found = lines.certificate_lines(measured, record.certificate)
     else:
@@ -179,8 +180,7 @@ def _rows(answers: Answers, table: Table, places: NDArray[np.int64], key: str | 
 
 def _own_certificate(record: SetClassifier) -> str:
     """Return what the version itself was registered with."""
-    verdict = verdicts.verdict_sentences(record)[0]
-    return f"The version as registered. {verdict}"
+    return f"The version as it is registered: {verdicts.headline(record)}"
 
 
 def _made_from(record: SetClassifier) -> list[tuple[str, str]]:
