@@ -148,11 +148,13 @@ def _histogram(
     low, high = np.quantile(scores, [0.001, 0.999])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
     if wide:
-        edges = np.sinh(np.linspace(*np.arcsinh(edges[[0, -1]]), BINS + 1))
+        ends = np.arcsinh(edges)
+        edges = np.sinh(np.linspace(ends[0], ends[-1], BINS + 1))
         axes.set_xscale("symlog", linthresh=1)
-        decades = [math.floor(math.log10(max(-side, 1))) for side in (low, -high)]
-        ends = [sign * 10.0**power for sign, power in zip((-1, 1), decades, strict=True) if power]
-        axes.set_xticks([0, *ends])
+        decades = {
+            sign: math.floor(math.log10(max(sign * end, 1))) for sign, end in ((-1, low), (1, high))
+        }
+        axes.set_xticks([0, *(sign * 10.0**power for sign, power in decades.items() if power)])
     inside = np.clip(scores, edges[0], edges[-1])
     for chosen, colour, word in ((~own, GREY, "other classes"), (own, BLUE, "rows of the class")):
         counts, _ = np.histogram(inside[chosen], edges)

@@ -32,6 +32,9 @@ from scrib_mlflow.core.rules import OptimalRule, Rule
 
 PACKAGES = ("mlflow", "numpy", "scipy", "numba", "pandas", "scikit-learn", "matplotlib")
 REPORT = "report.html"
+CLASSES, CONFUSION = "figures/classes.png", "figures/confusion.png"
+SETS, COVERAGE = "figures/sets.png", "figures/risk_coverage.png"
+OWN = "this set classifier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +70,32 @@ class Report:
     parameters: tuple[tuple[str, str], ...]
 
 
-def render(report: Report) -> str:
-    """Return the page."""
+def draw(report: Report) -> dict[str, Figure]:
+    """Return the figures of a report by the paths under which a run keeps them."""
+    title = f"{report.title}, {report.which}"
+    bounds = any(not math.isnan(line.upper) for line in report.lines)
+    measured, targets = report.measured, report.targets
+    found = {CLASSES: figures.class_figure(measured, targets, title=title, bounds=bounds)}
+    if report.rows is None:
+        return found
+    answers = report.rows.answers
+    found[CONFUSION] = charts.confusion_figure(confusion_counts(answers), measured, targets)
+    found[SETS] = charts.sets_figure(count_by_set(answers), measured.classes)
+    valid = valid_rows(answers)
+    if valid.any():
+        scored = answers.scores[valid], answers.labels[valid]
+        found[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, measured, targets)
+        point = own_point(answers)
+        found[COVERAGE] = charts.coverage_figure(risk_coverage(answers), point, OWN)
+    return found
+
+
+def _limits(rule: Rule) -> str:
+    return "figures/values.png" if isinstance(rule, OptimalRule) else "figures/thresholds.png"
+
+
+def render(report: Report, drawn: Mapping[str, Figure]) -> str:
+    """Return the page, with some of the figures that were drawn for it."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -77,96 +104,58 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": texts.percent, "number": report_parts.number}
-    page = environment.get_template("report.jinja").render(report=report, **_sections(report))
-    return page if page.endswith("\n") else f"{page}\n"
+    environment.filters["percent"] = texts.percent
+    values = _values(report) | _row_values(report) | _inline(report, drawn)
+    return f"{environment.get_template('report.jinja').render(report=report, **values)}\n"
 
 
 def _visible(value: Any) -> Any:
     return texts.visible(value) if type(value) is str else value
 
 
-def _sections(report: Report) -> dict[str, Any]:
-    rows, classes = report.rows, report.measured.classes
-    shown = figures.shown_classes(report.measured, report.targets)
-    found: dict[str, Any] = {
-        "certificate": report_parts.certificate(report.lines, classes, shown),
-        "bars": report_parts.outcomes(
-            report.measured, None if rows is None else rows.answers, shown
-        ),
-        "abstentions": texts.abstentions(report.measured),
+def _values(report: Report) -> dict[str, Any]:
+    """Return what the page says of the classes."""
+    rows, measured = report.rows, report.measured
+    shown = figures.shown_classes(measured, report.targets)
+    optimal = isinstance(report.rule, OptimalRule)
+    return {
+        "certificate": report_parts.certificate(report.lines, measured.classes, shown),
+        "bars": report_parts.outcomes(measured, None if rows is None else rows.answers, shown),
         "outcomes": report_parts.OUTCOMES if rows else ("right", "wrong", "open"),
         "words": report_parts.WORDS,
-        "k": len(classes),
+        "abstentions": texts.abstentions(measured),
+        "empty_hint": "" if optimal else texts.empty_hint(measured),
+        "optimal": optimal,
+        "k": len(measured.classes),
         "n_shown": len(shown),
-        "empty_hint": "",
         "versions": package_versions(),
-        "sets": None,
-        "confusion": None,
-        "examples": None,
-        "histograms": None,
-        "curve": None,
-        "n_invalid": 0,
-        "optimal": isinstance(report.rule, OptimalRule),
     }
-    if not found["optimal"]:
-        found["empty_hint"] = texts.empty_hint(report.measured)
-    if rows is None:
-        return found
-    answers = rows.answers
-    drawn = answer_figures(report)
-    words = {
-        "histograms": "histograms of scores, class by class, with the limit of each",
-        "curve": "risk of top-1 against the share of rows that it answers",
-    }
-    for name, told in words.items():
-        if name in drawn:
-            found[name] = Markup(inline_svg(drawn[name], name, told))  # noqa: S704  # our own
-    return found | {
+
+
+def _row_values(report: Report) -> dict[str, Any]:
+    """Return what the page says of rows."""
+    if report.rows is None:
+        return {}
+    answers, measured = report.rows.answers, report.measured
+    folded = charts.fold_confusion(confusion_counts(answers), measured, report.targets)
+    return {
         "n_invalid": int(np.count_nonzero(~valid_rows(answers))),
-        "sets": report_parts.sets(count_by_set(answers), classes),
-        "confusion": report_parts.confusion(
-            *charts.fold_confusion(confusion_counts(answers), report.measured, report.targets)
-        ),
-        "examples": report_parts.examples(rows, report.rule, classes),
+        "sets": report_parts.sets(count_by_set(answers), measured.classes),
+        "confusion": report_parts.confusion(*folded),
+        "examples": report_parts.examples(report.rows, report.rule, measured.classes),
         "own": own_point(answers),
     }
 
 
-def answer_figures(report: Report) -> dict[str, Figure]:
-    """Return the figures of the rows' scores, none where no row has any."""
-    if report.rows is None or not valid_rows(report.rows.answers).any():
-        return {}
-    answers = report.rows.answers
-    valid = valid_rows(answers)
-    drawn = figures.rule_figure(
-        report.rule, answers.scores[valid], answers.labels[valid], report.measured, report.targets
-    )
-    curve = charts.coverage_figure(
-        risk_coverage(answers), own_point(answers), "this set classifier"
-    )
-    return {"histograms": drawn, "curve": curve}
-
-
-def artifacts(report: Report) -> dict[str, Figure]:
-    """Return the figures of a report by the paths under which a run keeps them."""
-    title = f"{report.title}, {report.which}"
-    bounds = any(not math.isnan(line.upper) for line in report.lines)
-    found = {
-        "figures/classes.png": figures.class_figure(
-            report.measured, report.targets, title=title, bounds=bounds
-        )
-    }
-    if report.rows is None:
-        return found
-    answers = report.rows.answers
-    limits = "values" if isinstance(report.rule, OptimalRule) else "thresholds"
-    places = {"histograms": f"figures/{limits}.png", "curve": "figures/risk_coverage.png"}
-    found |= {places[name]: figure for name, figure in answer_figures(report).items()}
-    found["figures/confusion.png"] = charts.confusion_figure(
-        confusion_counts(answers), report.measured, report.targets
-    )
-    found["figures/sets.png"] = charts.sets_figure(count_by_set(answers), report.measured.classes)
+def _inline(report: Report, drawn: Mapping[str, Figure]) -> dict[str, Markup | None]:
+    """Return figures as they stand in the page, None for those that there are not."""
+    found = {}
+    for name, path, words in (
+        ("histograms", _limits(report.rule), "scores of each class, and its limit"),
+        ("curve", COVERAGE, "risk of top-1 against the share of rows that it answers"),
+    ):
+        figure = drawn.get(path)
+        found[name] = None if figure is None else Markup(inline_svg(figure, name, words))  # noqa: S704
     return found
 
 

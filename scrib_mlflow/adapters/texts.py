@@ -80,9 +80,17 @@ def plain_list(rows: Sequence[Sequence[str]]) -> str:
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     safe = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
-    header = [f"{word}\u00a0\u00a0" for word in safe[0]]  # MLflow's UI sets columns close
+    # MLflow's UI sets columns close; the header keeps them apart, or a cell that is longer
+    room = [len(word) for word in safe[0]]
+    header, *body = [
+        [
+            f"{text}\u00a0\u00a0" if row is safe[0] or len(text) > width else text
+            for text, width in zip(row, room, strict=True)
+        ]
+        for row in safe
+    ]
     rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *safe[1:]])
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *body])
 
 
 def folded(report: SetReport, most: int) -> list[str]:

@@ -194,8 +194,8 @@ def describe(record: SetClassifier, more: str) -> str:
     report, which, _ = shown_report(record)
     base = f"{record.base.name} version {record.base.version}".removesuffix(" version ")
     paragraphs = [
-        f"Set classifier over {base}: one label where it is certain, candidates where it abstains.",
         verdict(record),
+        f"Set classifier over {base}: one label where it is certain, candidates where it abstains.",
         f"On {which}: {abstentions(report)}",
         *rule_texts.sentences(record),
         more,

@@ -32,10 +32,12 @@ def log_calibration(
     runs.log_class_table(shown, record.risk_targets, "classes.json", record.certificate)
     runs.log_cases(_cases(parts))
     page = calibration_report(record, tables, parts, settings, name, run_id)
-    documents = {"scrib.json": text, "description.md": note, report.REPORT: report.render(page)}
+    drawn = report.draw(page)
+    documents = {"scrib.json": text, "description.md": note}
+    documents[report.REPORT] = report.render(page, drawn)
     if record.certificate is not None:
         documents["certificate.json"] = to_json(record.certificate)
-    runs.log_texts_and_figures(documents, report.artifacts(page))
+    runs.log_texts_and_figures(documents, drawn)
 
 
 def _cases(parts: Parts) -> dict[str, NDArray[np.uint64]]:

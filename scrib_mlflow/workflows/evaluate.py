@@ -9,7 +9,7 @@ from typing import Any
 from scrib_mlflow.adapters import lines, rule_texts, runs, scoring, stores, texts
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.adapters.report import REPORT, Report, artifacts, render
+from scrib_mlflow.adapters.report import REPORT, Report, draw, render
 from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import SetClassifier, to_json
@@ -143,8 +143,9 @@ def _log(done: Evaluation, page: Report) -> None:
         + texts.class_markdown(report, record.risk_targets, bounds=not done.fitted),
     )
     runs.log_class_table(report, record.risk_targets, "classes.json")
-    documents = {"report.json": to_json(report), REPORT: render(page)}
-    runs.log_texts_and_figures(documents, artifacts(page))
+    drawn = draw(page)
+    documents = {"report.json": to_json(report), REPORT: render(page, drawn)}
+    runs.log_texts_and_figures(documents, drawn)
 
 
 def summary(done: Evaluation) -> str:
