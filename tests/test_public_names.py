@@ -186,6 +186,10 @@ TAGS = """
     scrib.base_model scrib.base_version scrib.certified scrib.confidence scrib.run_id
     scrib.data_digest scrib.certificate_digest scrib.mode scrib.rule scrib.schema_version
 """
+ARTIFACTS = """
+    classes.json description.md figures/classes.png figures/confusion.png figures/risk_coverage.png
+    figures/sets.png figures/thresholds.png report.html rows.parquet scrib.json
+"""
 SERVED = "prediction abstain reason prediction_set set_size candidates"
 DEFAULTS = {
     "risk_targets": 0.1,
@@ -238,6 +242,13 @@ def test_tags_and_served_columns_are_those_promised(calibrated):
     assert sorted(version.tags) == sorted(TAGS.split())
     outputs = mlflow.models.get_model_info(calibrated.model_uri).signature.outputs
     assert outputs.input_names() == SERVED.split()
+
+
+def test_artifacts_of_a_calibration_are_those_promised(calibrated):
+    client = mlflow.MlflowClient()
+    found = [*client.list_artifacts(calibrated.run_id)]
+    found += client.list_artifacts(calibrated.run_id, "figures")
+    assert sorted(item.path for item in found if not item.is_dir) == ARTIFACTS.split()
 
 
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):

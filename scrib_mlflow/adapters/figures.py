@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters.texts import worst_first
+from scrib_mlflow.adapters.texts import visible, worst_first
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.plan import Plan
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
@@ -20,13 +20,15 @@ from scrib_mlflow.serving import answer_values, recalibrated
 MOST_CLASSES = 20
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
 BINS = 40
+LARGEST = 1e150  # of a score that is drawn: the square of it is still a number
+LONGEST = 28  # characters of a class's name
 
 
 def class_figure(
     report: SetReport, targets: Mapping[str, float], *, title: str, bounds: bool
 ) -> Figure:
     """Return the risk of every class beside its target, and how often it abstains."""
-    names = _shown(report, targets)
+    names = shown_classes(report, targets)
     found = [report.by_class[name] for name in names]
     height = 1.6 + 0.32 * len(names)
     figure = Figure(figsize=(9, height), layout="constrained")
@@ -46,14 +48,14 @@ def class_figure(
                 "never certain", (0, place), (4, 0), textcoords="offset points", va="center"
             )
     risks.set_xlabel("wrong among the certain rows of the class, %")
-    risks.set_yticks(places, [literal(name) for name in names])
+    risks.set_yticks(places, [short(name) for name in names])
     risks.invert_yaxis()
     rates.barh(places, [100 * each.abstention_rate for each in found], color=ORANGE, height=0.6)
     rates.set_xlabel("rows of the class that abstain, %")
     rates.set_xlim(0, 100)
     for axes in (risks, rates):
         plain(axes)
-    figure.suptitle(literal(title), fontsize=11)
+    figure.suptitle(short(title, 90), fontsize=11)
     drawn = dict(zip(*reversed(risks.get_legend_handles_labels()), strict=True))
     words = [word for word in ("risk", "to its upper bound", "target") if word in drawn]
     figure.legend(
@@ -85,18 +87,24 @@ def rule_figure(
             np.array(rule.thresholds),
             "score of the class; a member from its threshold on",
         )
-    names = _shown(report, targets)
-    across = min(4, len(names))
+    names = shown_classes(report, targets)
+    across = min(len(names), min((4, 5, 3), key=lambda n: -len(names) % n))
     down = math.ceil(len(names) / across)
-    figure = Figure(figsize=(2.6 * across, 1.9 * down + 0.6), layout="constrained")
+    figure = Figure(figsize=(2.6 * min(across, 4), 1.9 * down + 0.6), layout="constrained")
     for place, name in enumerate(names):
         axes = figure.add_subplot(down, across, place + 1)
         j = report.classes.index(name)
-        _histogram(axes, scores[:, j], labels == j, limits[j])
-        axes.set_title(literal(name), fontsize=9)
+        _histogram(axes, scores[:, j], labels == j, limits[j], wide=isinstance(rule, OptimalRule))
+        axes.set_title(short(name), fontsize=9)
         plain(axes)
-    handles, words = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
+    drawn = {
+        word: handle
+        for axes in figure.axes
+        for handle, word in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(drawn.values()), list(drawn), loc="outside lower center", ncols=3, frameon=False
+    )
     figure.suptitle(title, fontsize=10)
     return figure
 
@@ -113,7 +121,7 @@ def plan_figure(plan: Plan) -> Figure:
     limits = [100 * each.target for each in shown]
     targets.plot(limits, places, "|", color=BLACK, markersize=16, mew=2.5, label="target")
     targets.set_xlabel("target, %")
-    targets.set_yticks(places, [literal(each.name) for each in shown])
+    targets.set_yticks(places, [short(each.name) for each in shown])
     targets.invert_yaxis()
     chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
     chances.set_xlabel("chance of passing, %")
@@ -128,21 +136,38 @@ def plan_figure(plan: Plan) -> Figure:
 
 
 def _histogram(
-    axes: Axes, scores: NDArray[np.float64], own: NDArray[np.bool_], threshold: float
+    axes: Axes,
+    scores: NDArray[np.float64],
+    own: NDArray[np.bool_],
+    threshold: float,
+    *,
+    wide: bool,
 ) -> None:
+    """Draw the square roots of shares, so that small ones are seen; wide values as logarithms."""
+    scores = np.clip(scores, -LARGEST, LARGEST)
     low, high = np.quantile(scores, [0.001, 0.999])
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    if wide:
+        ends = np.arcsinh(edges)
+        edges = np.sinh(np.linspace(ends[0], ends[-1], BINS + 1))
+        axes.set_xscale("symlog", linthresh=1)
+        decades = {
+            sign: math.floor(math.log10(max(sign * end, 1))) for sign, end in ((-1, low), (1, high))
+        }
+        axes.set_xticks([0, *(sign * 10.0**power for sign, power in decades.items() if power)])
     inside = np.clip(scores, edges[0], edges[-1])
     for chosen, colour, word in ((~own, GREY, "other classes"), (own, BLUE, "rows of the class")):
         counts, _ = np.histogram(inside[chosen], edges)
         shares = counts / max(chosen.sum(), 1)
-        axes.stairs(shares, edges, fill=True, alpha=0.7, color=colour, label=word)
+        axes.stairs(np.sqrt(shares), edges, fill=True, alpha=0.7, color=colour, label=word)
     if math.isfinite(threshold):
         axes.axvline(threshold, color=BLACK, linewidth=1.5, label="limit")
+    else:
+        axes.set_xlabel("always a member" if threshold < 0 else "never a member", fontsize=8)
     axes.set_yticks([])
 
 
-def _shown(report: SetReport, targets: Mapping[str, float]) -> list[str]:
+def shown_classes(report: SetReport, targets: Mapping[str, float]) -> list[str]:
     """Return the classes to draw: all, or of many those with the greatest excess."""
     if len(report.classes) <= MOST_CLASSES:
         return list(report.classes)
@@ -153,6 +178,12 @@ def plain(axes: Axes) -> None:
     """Leave out what a figure does not need."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
+
+
+def short(text: str, longest: int = LONGEST) -> str:
+    """Return a name as a figure has room for it."""
+    text = visible(text)
+    return literal(text if len(text) <= longest else f"{text[: longest - 1]}\u2026")
 
 
 def literal(text: str) -> str:

@@ -155,6 +155,16 @@ def version_tags(record: SetClassifier, run_id: str, text: str) -> dict[str, str
     }
 
 
+def about(base: str) -> str:
+    """Return the description of a registered model that holds set classifiers."""
+    return (
+        f"Set classifiers over {base}, made by scrib_mlflow: each version answers with one label "
+        "where it is certain, and abstains with candidates where it is not. A version's tag "
+        "scrib.certified says whether its class risks are proved to be within their targets; its "
+        "description says what was proved, and on how many rows."
+    )
+
+
 def register(
     model_uri: str, record: SetClassifier, text: str, run_id: str, name: str, alias: str
 ) -> str:
@@ -170,7 +180,10 @@ def register(
     try:
         made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id, text))
         version = str(made.version)
-        client.update_model_version(name, version, description=describe(record))
+        more = f"More, and how it was made, is in run {run_id}: its artifact report.html."
+        client.update_model_version(name, version, description=describe(record, more))
+        if new:
+            client.update_registered_model(name, about(record.base.name))
         client.set_registered_model_alias(name, alias, version)
     except BaseException as error:
         left = _undo(client, name, alias, before, _versions(client, name, run_id) - known, new=new)

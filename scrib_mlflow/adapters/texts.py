@@ -10,6 +10,7 @@ from scrib_mlflow.core.evaluate import SetReport
 MOST_CLASSES = 20  # of a table in a description
 MOST_PRINTED = 40  # of a table in a terminal
 MOST_CHARACTERS = 4000  # MLflow cuts what is longer
+INVISIBLE = "\u00a0\u200c\u200d"  # but harmless: a wide space, joiners of letters
 HEADER = ("class", "rows", "certain", "wrong", "risk", "upper bound", "target", "abstains")
 
 
@@ -44,6 +45,12 @@ def worst_first(report: SetReport, targets: Mapping[str, float]) -> list[str]:
     return sorted(report.classes, key=excess, reverse=True)
 
 
+def visible(text: str) -> str:
+    """Return a text without characters that break a page or turn its reading order."""
+    line = " ".join(text.split("\n"))
+    return "".join(c if c.isprintable() or c in INVISIBLE else "\ufffd" for c in line)
+
+
 def percent(rate: float) -> str:
     """Return a rate in percent, a dash where it is undefined."""
     return "-" if math.isnan(rate) else f"{100 * rate:.1f} %"
@@ -73,9 +80,17 @@ def plain_list(rows: Sequence[Sequence[str]]) -> str:
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     safe = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
-    header = [f"{word}\u00a0\u00a0" for word in safe[0]]  # MLflow's UI sets columns close
+    # MLflow's UI sets columns close; the header keeps them apart, or a cell that is longer
+    room = [len(word) for word in safe[0]]
+    header, *body = [
+        [
+            f"{text}\u00a0\u00a0" if row is safe[0] or len(text) > width else text
+            for text, width in zip(row, room, strict=True)
+        ]
+        for row in safe
+    ]
     rule = ["---"] + ["---:"] * (len(rows[0]) - 1)
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *safe[1:]])
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *body])
 
 
 def folded(report: SetReport, most: int) -> list[str]:

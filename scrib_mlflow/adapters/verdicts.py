@@ -27,21 +27,41 @@ MOST_REASONS = 8
 
 def verdict(record: SetClassifier) -> str:
     """Return what is proved."""
-    if record.certificate is not None:
-        return _certified(record) if record.certified else _not_certified(record)
-    if record.certify_report is None:
-        return (
-            "Not certified: mode=paper measures the rows that it has fitted, so risks on new "
-            "rows are higher than these."
-        )
+    return " ".join(verdict_sentences(record))
+
+
+def headline(record: SetClassifier) -> str:
+    """Return in one sentence what is proved, for a person in a hurry."""
+    certificate = record.certificate
+    if certificate is None or record.certified:
+        return verdict_sentences(record)[0]
+    names = [c.name for c in certificate.claims if c.status not in {"certified", "passes alone"}]
+    more = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
     return (
-        "Not certified: no certificate was asked of these rows. They were not fitted, so each "
-        f"upper bound holds by itself at confidence {record.confidence:g}."
-        + shared_caveat(record.n_shared)
+        f"Not certified: at confidence {_confidence(certificate)} the certify rows do not prove "
+        f"every target; in the way: {', '.join(names[:MOST_REASONS])}{more}."
     )
 
 
-def _certified(record: SetClassifier) -> str:
+def verdict_sentences(record: SetClassifier) -> list[str]:
+    """Return what is proved in the first sentence, and what is to be said of it in the others."""
+    if record.certificate is not None:
+        told = _certified(record) if record.certified else _not_certified(record)
+        return [*told, *_ledger(record), *shared_caveat(record.n_shared)]
+    if record.certify_report is None:
+        return [
+            "Not certified: mode=paper measures the rows that it has fitted, so risks on new "
+            "rows are higher than these."
+        ]
+    return [
+        "Not certified: no certificate was asked of these rows.",
+        "They were not fitted, so each upper bound holds by itself at confidence "
+        f"{record.confidence:g}.",
+        *shared_caveat(record.n_shared),
+    ]
+
+
+def _certified(record: SetClassifier) -> list[str]:
     certificate = record.certificate
     assert certificate is not None  # noqa: S101  # for mypy; told by the caller
     overall = " and so is the overall risk" if record.overall_target is not None else ""
@@ -58,21 +78,21 @@ def _certified(record: SetClassifier) -> str:
     if record.waived:
         sentences.append(f"Nothing is proved of {', '.join(record.waived)}, waived by name.")
     sentences.append("Upper bounds only describe: the rule was chosen on these rows.")
-    return " ".join(sentences) + _ledger(record) + shared_caveat(record.n_shared)
+    return sentences
 
 
-def _not_certified(record: SetClassifier) -> str:
+def _not_certified(record: SetClassifier) -> list[str]:
     certificate, path = record.certificate, record.path
     assert certificate is not None  # noqa: S101
     assert path is not None  # noqa: S101
     told = needs(certificate)
     more = f"; and {len(told) - MOST_REASONS} more" if len(told) > MOST_REASONS else ""
-    return (
+    return [
         f"Not certified: the first of {path.n_steps} set classifiers, the one most likely to "
         f"pass (predicted chance {percent(path.power)}), did not pass at confidence "
-        f"{_confidence(certificate)}, and is what this is. In the way: "
-        f"{'; '.join(told[:MOST_REASONS])}{more}.{_ledger(record)}{shared_caveat(record.n_shared)}"
-    )
+        f"{_confidence(certificate)}, and is what this is.",
+        f"In the way: {'; '.join(told[:MOST_REASONS])}{more}.",
+    ]
 
 
 def _confidence(certificate: Certificate) -> str:
@@ -105,9 +125,9 @@ def _rows_needed(claim: Claim, level: float) -> str:
     )
 
 
-def _ledger(record: SetClassifier) -> str:
+def _ledger(record: SetClassifier) -> list[str]:
     use = record.use
-    return f" {ledger_sentence(use)}" if use is not None and use.number > 1 else ""
+    return [ledger_sentence(use)] if use is not None and use.number > 1 else []
 
 
 def ledger_sentence(use: Use) -> str:
@@ -127,14 +147,14 @@ def ledger_sentence(use: Use) -> str:
 PROVISO = "provided that no candidate was chosen by earlier results on these rows"
 
 
-def shared_caveat(n_shared: int) -> str:
+def shared_caveat(n_shared: int) -> list[str]:
     """Return a warning, where there is reason for one, that some rows may have been fitted."""
     if not n_shared:
-        return ""
-    return (
-        f" But {n_shared:,} of these rows equal a row of the fit: if they are the same cases, and "
+        return []
+    return [
+        f"But {n_shared:,} of these rows equal a row of the fit: if they are the same cases, and "
         "not equal by chance, this does not hold."
-    )
+    ]
 
 
 def shown_report(record: SetClassifier) -> tuple[SetReport, str, bool]:
@@ -166,15 +186,19 @@ def _claim_row(claim: Claim) -> tuple[str, ...]:
     return (claim.name, *counts, *rates, abstains, claim.status)
 
 
-def describe(record: SetClassifier) -> str:
-    """Return the description of a run or a version, in Markdown, within MLflow's limit."""
+def describe(record: SetClassifier, more: str) -> str:
+    """Return the description of a run or a version, in Markdown, within MLflow's limit.
+
+    `more` says where more is to be seen.
+    """
     report, which, _ = shown_report(record)
     base = f"{record.base.name} version {record.base.version}".removesuffix(" version ")
     paragraphs = [
-        f"Set classifier over {base}: one label where it is certain, candidates where it abstains.",
         verdict(record),
+        f"Set classifier over {base}: one label where it is certain, candidates where it abstains.",
         f"On {which}: {abstentions(report)}",
         *rule_texts.sentences(record),
+        more,
     ]
     room = MOST_CHARACTERS - sum(map(len, paragraphs)) - 10
     for most in (MOST_CLASSES, 10, 5, 2, 1):

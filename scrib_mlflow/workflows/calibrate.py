@@ -8,11 +8,9 @@ from typing import Any
 
 import mlflow
 import numpy as np
-from numpy.typing import NDArray
 
 import scrib_mlflow
 from scrib_mlflow.adapters import (
-    figures,
     registration,
     rule_texts,
     runs,
@@ -21,15 +19,15 @@ from scrib_mlflow.adapters import (
     texts,
     verdicts,
 )
-from scrib_mlflow.adapters.metrics import certificate_metrics, gap_metrics, report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fits import Fit
-from scrib_mlflow.core.rules import OptimalRule, predict_sets
+from scrib_mlflow.core.rules import predict_sets
 from scrib_mlflow.errors import NotCertifiedError
 from scrib_mlflow.results import Base, SetClassifier, to_json
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.settings import Calibrate
+from scrib_mlflow.workflows.calibrate_log import log_calibration
 from scrib_mlflow.workflows.certify import certify
 from scrib_mlflow.workflows.fitting import find_gap, fit_rule, wanted_coverage
 from scrib_mlflow.workflows.parts import (
@@ -102,7 +100,7 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         chosen = choose(tables, ready[0], settings)
         parts = make_parts(tables, chosen, [score(each, settings) for each in ready])
         record = _make_record(settings, base, parts, run_id, say)
-        _log(record, parts, run_id)
+        log_calibration(record, tables, parts, settings, name, run_id)
         say("logging the set classifier, and trying it")
         logged_uri = _log_model(record, model, parts.fit, example, run_id)
         runs.remember(logged_uri, name, settings.alias)
@@ -199,56 +197,6 @@ def _report(fit: Fit, scored: Scored, confidence: float) -> SetReport:
     sets = predict_sets(scored.scores, fit.rule)
     groups = scored.group_codes()
     return report_sets(sets, scored.labels, fit.classes, confidence, groups)
-
-
-def _log(record: SetClassifier, parts: Parts, run_id: str) -> None:
-    """Log everything but the model to the run."""
-    report, which, bounds = verdicts.shown_report(record)
-    metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
-    metrics |= report_metrics(record.fit_report, prefix="fit_")
-    if record.certify_report is not None:
-        metrics |= report_metrics(record.certify_report)
-    if record.certificate is not None:
-        metrics |= certificate_metrics(record.certificate, record.classes)
-    metrics |= gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
-    runs.log_metrics(metrics)
-    note = verdicts.describe(record)
-    text = to_json(record)
-    runs.set_tags(registration.version_tags(record, run_id, text), note)
-    runs.log_class_table(report, record.risk_targets, "classes.json", record.certificate)
-    runs.log_cases(_cases(parts))
-    documents = {"scrib.json": text, "description.md": note}
-    if record.certificate is not None:
-        documents["certificate.json"] = to_json(record.certificate)
-    scored = parts.fit
-    runs.log_texts_and_figures(
-        documents,
-        {
-            "figures/classes.png": figures.class_figure(
-                report, record.risk_targets, title=f"{record.base.name}, {which}", bounds=bounds
-            ),
-            f"figures/{'values' if isinstance(record.rule, OptimalRule) else 'thresholds'}.png": (
-                figures.rule_figure(
-                    record.rule, scored.scores, scored.labels, report, record.risk_targets
-                )
-            ),
-        },
-    )
-
-
-def _cases(parts: Parts) -> dict[str, NDArray[np.uint64]]:
-    """Return hashes of all rows that were used, by what for.
-
-    Scores do not tell rows apart when they come again as inputs.
-    """
-    used = {"fit": parts.fit, "certify": parts.certify, "path": parts.path}
-    found = {}
-    for part, rows in used.items():
-        if rows is not None and rows.features is not None:
-            found[part] = rows.cases(labelled=part != "path")
-        if rows is not None and rows.keys is not None:
-            found[f"{part} keys"] = rows.keys
-    return found
 
 
 def _log_model(record: SetClassifier, model: Any, scored: Scored, example: Any, run_id: str) -> str:

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scrib_mlflow.adapters import figures, rule_texts, runs, scoring, stores, texts, verdicts
+from scrib_mlflow.adapters import lines, rule_texts, runs, scoring, stores, texts
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow.adapters.report import REPORT, Report, draw, render
+from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.settings import Evaluate
+from scrib_mlflow.workflows.pages import evaluation_report
 from scrib_mlflow.workflows.rows import MOST_SHARED, Table, identify, read_rows
 from scrib_mlflow.workflows.served import (
     answer,
@@ -77,7 +80,7 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
         features = model_features(model, table)
         calibrated_by = stores.model_info(found.uri).run_id or ""
         overlap = compare_with_calibration(calibrated_by, table, labels, features)
-        sets, n_invalid = answer(model, features, record.classes, settings.batch_rows)
+        scores, sets, n_invalid = answer(model, features, record.classes, settings.batch_rows)
         done = Evaluation(
             model_uri=found.uri,
             run_id=run_id,
@@ -90,7 +93,20 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
             grouped=record.group is None or table.groups is not None,
         )
-        _log(done)
+        page = evaluation_report(
+            found.uri,
+            record,
+            table,
+            Answers(scores, labels, sets),
+            done.report,
+            _meaning(done),
+            fitted=done.fitted,
+            grouped=done.grouped,
+            calibrated_by=calibrated_by,
+            settings=settings,
+            run_id=run_id,
+        )
+        _log(done, page)
     return done
 
 
@@ -102,7 +118,18 @@ def _read(settings: Evaluate, record: SetClassifier) -> Table:
     return identify(table, key=key, group=settings.group or group)
 
 
-def _log(done: Evaluation) -> None:
+def _meaning(done: Evaluation) -> list[str]:
+    """Return what the bounds mean."""
+    return lines.measured_meaning(
+        done.report,
+        fitted=done.fitted,
+        n_shared=done.n_shared,
+        group=None if done.grouped else done.classifier.group,
+        n_invalid=done.n_invalid,
+    )
+
+
+def _log(done: Evaluation, page: Report) -> None:
     record, report = done.classifier, done.report
     prefix = "fit_" if done.fitted else ""
     counts = {"n_invalid": done.n_invalid, "n_shared": done.n_shared}
@@ -116,23 +143,16 @@ def _log(done: Evaluation) -> None:
         + texts.class_markdown(report, record.risk_targets, bounds=not done.fitted),
     )
     runs.log_class_table(report, record.risk_targets, "classes.json")
-    title = f"{done.model_uri}, {report.n:,} rows"
-    figure = figures.class_figure(report, record.risk_targets, title=title, bounds=not done.fitted)
-    runs.log_texts_and_figures({"report.json": to_json(report)}, {"figures/classes.png": figure})
+    drawn = draw(page)
+    documents = {"report.json": to_json(report), REPORT: render(page, drawn)}
+    runs.log_texts_and_figures(documents, drawn)
 
 
 def summary(done: Evaluation) -> str:
     """Return what a person wants to see at the end."""
     report, targets = done.report, done.classifier.risk_targets
     table = texts.class_rows(report, targets, bounds=not done.fitted, most=texts.MOST_PRINTED)
-    if done.fitted:
-        meaning = "These are the rows of its calibration: risks on new rows are higher."
-    else:
-        meaning = (
-            f"Each upper bound holds by itself at confidence {report.confidence:g}, for rows drawn "
-            "like these, if the fit has not seen them." + verdicts.shared_caveat(done.n_shared or 0)
-        )
-    lines = [
+    told = [
         f"{done.model_uri} on {report.n:,} rows:",
         "",
         texts.plain_table(table),
@@ -140,17 +160,7 @@ def summary(done: Evaluation) -> str:
         "",
         texts.abstentions(report),
         *rule_texts.measured_candidates(done.classifier, report),
-        meaning,
+        *_meaning(done),
+        f"logged to run {done.run_id}; its artifact report.html shows more",
     ]
-    if done.n_shared is None:
-        lines.append(
-            "The rows of its calibration are not at hand, so nothing tells whether it saw these."
-        )
-    if not done.grouped:
-        lines.append(
-            f"The version was certified by {done.classifier.group}, a column that these rows "
-            "lack: the bounds take rows for independent, and may be too low."
-        )
-    if done.n_invalid:
-        lines.append(f"{done.n_invalid:,} rows abstain because the model could not score them.")
-    return "\n".join([*lines, f"logged to run {done.run_id}"])
+    return "\n".join(told)

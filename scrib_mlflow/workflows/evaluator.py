@@ -78,7 +78,7 @@ def _evaluate(
     groups = None
     if record.group is not None and record.group in features.columns:
         groups = group_codes(digests.key_hashes(features[record.group]))
-    sets, n_invalid = answer(model, typed, record.classes, chosen.batch_rows)
+    _, sets, n_invalid = answer(model, typed, record.classes, chosen.batch_rows)
     report = report_sets(sets, labels, record.classes, chosen.confidence, groups)
     metrics = report_metrics(report) | {"n_invalid": float(n_invalid)}
     known = {name: value for name, value in metrics.items() if not np.isnan(value)}

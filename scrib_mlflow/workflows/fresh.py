@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scrib_mlflow.adapters import ledger, scoring
+from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.certificate import make_certificate
 from scrib_mlflow.core.tally import refuted, tally_sets
 from scrib_mlflow.core.targets import Constraint, Targets, make_constraints
@@ -26,6 +27,13 @@ from scrib_mlflow.workflows.served import (
     read_stored,
     report_sets,
 )
+
+
+class Measured(NamedTuple):
+    """What a version does on fresh rows, as it is judged and row by row."""
+
+    fresh: Fresh
+    answers: Answers
 
 
 class FreshRows(NamedTuple):
@@ -54,13 +62,13 @@ def read_fresh(settings: Gate, record: SetClassifier) -> FreshRows:
 
 def measure_fresh(
     uri: str, stored: Stored, calibrated_by: str, rows: FreshRows, policy: Policy, run_id: str
-) -> Fresh:
+) -> Measured:
     """Let the version answer the rows, and count; the policy's targets are what is claimed."""
     record = stored.record
     model = scoring.load_model(uri)
     features = model_features(model, rows.table)
     overlap = compare_with_calibration(calibrated_by, rows.table, rows.labels, features)
-    sets, _ = answer(model, features, record.classes, rows.batch_rows)
+    scores, sets, _ = answer(model, features, record.classes, rows.batch_rows)
     asked = _claims(policy.risk_targets, policy.overall_target, record)
     use, level = None, 1 - policy.confidence
     if policy.evidence == "fresh":
@@ -75,7 +83,7 @@ def measure_fresh(
         level=level,
         waived=_waived(asked, record),
     )
-    return Fresh(
+    fresh = Fresh(
         data=rows.table.record,
         report=report_sets(sets, rows.labels, record.classes, policy.confidence, rows.groups),
         certificate=certificate,
@@ -87,6 +95,7 @@ def measure_fresh(
         use=use,
         champion_abstention=None,
     )
+    return Measured(fresh, Answers(scores, rows.labels, sets))
 
 
 def measure_abstention(fresh: Fresh, champion_uri: str, rows: FreshRows) -> Fresh:
@@ -100,7 +109,7 @@ def measure_abstention(fresh: Fresh, champion_uri: str, rows: FreshRows) -> Fres
         raise ModelError(msg) from error
     model = scoring.load_model(champion_uri)
     features = model_features(model, rows.table)
-    sets, _ = answer(model, features, record.classes, rows.batch_rows)
+    sets = answer(model, features, record.classes, rows.batch_rows).sets
     certain = np.count_nonzero(sets, axis=1) == 1
     return replace(fresh, champion_abstention=float(1 - certain.mean()))
 

@@ -12,15 +12,15 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
-from scrib_mlflow.adapters import figures, promotion, registration, runs, stores, texts, verdicts
-from scrib_mlflow.adapters.metrics import certificate_metrics, report_metrics
+from scrib_mlflow.adapters import promotion, registration, runs, stores, texts, verdicts
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.targets import Targets, by_name, known_classes, make_constraints
 from scrib_mlflow.decisions import decide, find_damage
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
-from scrib_mlflow.results import Base, Decision, Fresh, Policy, SetClassifier, to_json
+from scrib_mlflow.results import Base, Decision, Fresh, Policy, SetClassifier
 from scrib_mlflow.settings import Gate
 from scrib_mlflow.workflows.fresh import FreshRows, measure_abstention, measure_fresh, read_fresh
+from scrib_mlflow.workflows.gate_log import GateLog, log_decision, log_not_moved
 from scrib_mlflow.workflows.rows import enforced
 from scrib_mlflow.workflows.served import Stored, read_stored
 
@@ -79,11 +79,11 @@ def run(settings: Gate, say: Callable[[str], None]) -> Gated:
     with runs.open_run(f"gate {candidate.found.name}") as run_id:
         runs.log_settings(run_id, settings)
         mlflow.set_tag(runs.MODEL_URI, candidate.found.uri)
-        fresh = None
+        measured = None
         if rows is not None:
             runs.log_table_input(rows.table.rows, rows.table.record, rows.table.label, "gate")
             say(f"loading {candidate.found.uri}")
-            fresh = measure_fresh(
+            measured = measure_fresh(
                 candidate.found.uri,
                 candidate.stored,
                 candidate.calibrated_by,
@@ -91,7 +91,16 @@ def run(settings: Gate, say: Callable[[str], None]) -> Gated:
                 policy,
                 run_id,
             )
-        decision, moved = _decide_and_move(candidate, policy, rows, fresh, run_id, say)
+        log = GateLog(
+            record=candidate.stored.record,
+            calibrated_by=candidate.calibrated_by,
+            table=rows.table if rows is not None else None,
+            answers=measured.answers if measured is not None else None,
+            settings=settings,
+            run_id=run_id,
+        )
+        fresh = measured.fresh if measured is not None else None
+        decision, moved = _decide_and_move(candidate, policy, rows, fresh, log, say)
     return Gated(
         name=candidate.found.name,
         version=candidate.found.version,
@@ -185,11 +194,11 @@ def _decide_and_move(
     policy: Policy,
     rows: FreshRows | None,
     fresh: Fresh | None,
-    run_id: str,
+    log: GateLog,
     say: Callable[[str], None],
 ) -> tuple[Decision, bool]:
     """Decide against whoever has the alias, and move it; decide again where that has changed."""
-    found, client = candidate.found, mlflow.MlflowClient()
+    found, client, run_id = candidate.found, mlflow.MlflowClient(), log.run_id
     for _ in range(MOST_TRIES):
         champion = promotion.holder(client, found.name, policy.alias)
         if fresh is not None and rows is not None and policy.max_abstention_increase is not None:
@@ -206,19 +215,19 @@ def _decide_and_move(
             decided_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             package_version=scrib_mlflow.__version__,
         )
-        _log(decision, candidate.stored.record)
+        log_decision(log, decision)
         if not decision.passed:
             promotion.refuse(client, found, decision, run_id)
             return decision, False
         try:
             lost = promotion.promote(client, found, decision, run_id)
         except StoreError:
-            _mark_failed(client, found)
+            _mark_failed(client, found, log, decision)
             raise
         if not lost:
             return decision, champion != found.version
         say(f"{lost}; deciding again")
-    _mark_failed(client, found)
+    _mark_failed(client, found, log, decision)
     msg = (
         f"the alias {policy.alias!r} of {found.name} keeps moving: {MOST_TRIES} times another "
         "gate or user was faster; run this gate again when they are done"
@@ -226,40 +235,15 @@ def _decide_and_move(
     raise StoreError(msg)
 
 
-def _mark_failed(client: mlflow.MlflowClient, found: Base) -> None:
+def _mark_failed(
+    client: mlflow.MlflowClient, found: Base, log: GateLog, decision: Decision
+) -> None:
     """Take back that the version passed: it does not have the alias."""
     promotion.mark_failed(client, found)
     with suppress(MlflowException, OSError):
         mlflow.set_tag(promotion.GATE, promotion.ERROR)
         mlflow.log_metric("gate", 0.0)
-
-
-def _log(decision: Decision, record: SetClassifier) -> None:
-    """Log a decision and what it rests on; a later decision of the same run replaces it."""
-    fresh = decision.fresh
-    report = fresh.report if fresh is not None else record.certify_report or record.fit_report
-    certificate = fresh.certificate if fresh is not None else record.certificate
-    prefix = "" if fresh is not None or record.certify_report is not None else "fit_"
-    metrics = {"gate": float(decision.passed)} | report_metrics(report, prefix=prefix)
-    if certificate is not None:
-        metrics |= certificate_metrics(certificate, record.classes)
-    runs.log_metrics(metrics)
-    targets = decision.policy.risk_targets
-    table = verdicts.check_rows(decision)
-    title = f"{decision.model_uri}, {report.n:,} rows"
-    runs.log_class_table(report, targets, "classes.json", certificate)
-    runs.log_texts_and_figures(
-        {"decision.json": to_json(decision)},
-        {
-            "figures/classes.png": figures.class_figure(
-                report, targets, title=title, bounds=not prefix
-            )
-        },
-    )
-    runs.set_tags(
-        {promotion.GATE: promotion.word(decision)},
-        f"{verdicts.decision_sentence(decision)}\n\n{texts.markdown_table(table)}"[:4000],
-    )
+        log_not_moved(log, decision)
 
 
 def summary(done: Gated) -> str:
@@ -287,4 +271,4 @@ def summary(done: Gated) -> str:
             f'go back       python -c "import mlflow; mlflow.MlflowClient().'
             f"set_registered_model_alias('{done.name}', '{done.alias}', '{decision.champion}')\""
         )
-    return "\n".join([*lines, f"logged to run {done.run_id}"])
+    return "\n".join([*lines, f"logged to run {done.run_id}; its artifact report.html shows more"])

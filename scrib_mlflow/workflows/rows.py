@@ -64,6 +64,7 @@ class Scored:
     scorer: scoring.Scorer
     scores: NDArray[np.float64]  # (n, k)
     labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
+    places: NDArray[np.int64]  # (n,) the number of each row in its table
     features: pd.DataFrame | None
     keys: NDArray[np.uint64] | None  # (n,) as in the table
     groups: NDArray[np.uint64] | None  # (n,)
@@ -80,6 +81,7 @@ class Scored:
             self,
             scores=self.scores[chosen],
             labels=self.labels[chosen],
+            places=self.places[chosen],
             features=None if self.features is None else self.features[chosen],
             keys=None if self.keys is None else self.keys[chosen],
             groups=None if self.groups is None else self.groups[chosen],
@@ -201,6 +203,7 @@ def score(ready: Prepared, settings: Calibrate) -> Scored:
         scorer=scorer,
         scores=scores,
         labels=ready.labels,
+        places=np.arange(len(scores)),
         features=features,
         keys=table.keys,
         groups=table.groups,

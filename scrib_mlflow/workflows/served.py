@@ -27,6 +27,14 @@ from scrib_mlflow.results import SetClassifier, from_json
 from scrib_mlflow.workflows.rows import UNLABELLED, Table
 
 
+class Served(NamedTuple):
+    """What a model answers to rows."""
+
+    scores: NDArray[np.float64]  # (n, k) NaN in rows that it could not score
+    sets: NDArray[np.bool_]  # (n, k)
+    n_invalid: int  # rows that it could not score
+
+
 class Stored(NamedTuple):
     """A set classifier, and the text of `scrib.json` that says so."""
 
@@ -78,24 +86,29 @@ def model_features(model: PyFuncModel, table: Table) -> pd.DataFrame:
 
 def answer(
     model: PyFuncModel, features: pd.DataFrame, classes: tuple[str, ...], batch_rows: int
-) -> tuple[NDArray[np.bool_], int]:
-    """Return the sets that the model serves, and how many rows it could not score."""
+) -> Served:
+    """Return the sets that the model serves, with the scores that it made them from."""
     index = {name: j for j, name in enumerate(classes)}
     sets = np.zeros((len(features), len(index)), dtype=np.bool_)
+    scores = np.full(sets.shape, NAN)
     n_invalid = 0
     for start, batch in scoring.batches(features, batch_rows, "data"):
         try:
-            answers: Any = model.predict(batch)
+            answers: Any = model.predict(batch, params={"explain": True})
         except MlflowException as error:
             if serving.NONE_SCORED in str(error) and len(batch) < len(features):
                 n_invalid += len(batch)
                 continue
             msg = f"the model refuses rows {start} to {start + len(batch) - 1} of data: "
             raise InvalidDataError(msg + stores.reason(error)) from error
-        n_invalid += int((answers["reason"] == "invalid_scores").sum())
+        scored = np.flatnonzero(answers["reason"] != "invalid_scores")
+        n_invalid += len(batch) - len(scored)
+        if len(scored):
+            given = answers["scores"].to_numpy()
+            scores[start + scored] = given[scored].tolist()
         for row, members in enumerate(answers["prediction_set"], start):
             sets[row, [index[name] for name in members]] = True
-    return sets, n_invalid
+    return Served(scores, sets, n_invalid)
 
 
 def report_sets(

@@ -1,0 +1,226 @@
+"""The report of each command: which rows it shows, and what it may say of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+import numpy as np
+from numpy.typing import NDArray
+
+import scrib_mlflow
+from scrib_mlflow.adapters import lines, rule_texts, stores, verdicts
+from scrib_mlflow.adapters.report import Report, Rows
+from scrib_mlflow.core.answers import Answers
+from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.core.rules import predict_sets
+from scrib_mlflow.options import Settings
+from scrib_mlflow.results import DataRecord, Decision, SetClassifier
+from scrib_mlflow.workflows.parts import Parts, Tables
+from scrib_mlflow.workflows.rows import Table
+
+NO_CERTIFICATE = "Risks and targets, measured"
+
+
+def calibration_report(
+    record: SetClassifier, tables: Tables, parts: Parts, settings: Settings, name: str, run_id: str
+) -> Report:
+    """Return the report of a calibration: of the certify rows where there are any."""
+    measured, which, bounds = verdicts.shown_report(record)
+    verdict = verdicts.headline(record)
+    others = [told for told in verdicts.verdict_sentences(record) if told != verdict]
+    if record.certificate is not None:
+        found = lines.certificate_lines(measured, record.certificate)
+    else:
+        found = lines.measured_lines(
+            measured, record.risk_targets, record.overall_target, proves=bounds
+        )
+    scored = parts.fit if parts.certify is None else parts.certify
+    table = tables.data if parts.certify is None or tables.certify is None else tables.certify
+    answers = Answers(scored.scores, scored.labels, predict_sets(scored.scores, record.rule))
+    stamp = "certified" if record.certified else "not certified"
+    return Report(
+        title=f"calibrate: {name}",
+        stamp=stamp if record.mode == "certified" else f"{stamp}: mode=paper",
+        tone="good" if record.certified else "bad",
+        verdict=verdict,
+        sentences=tuple(others),
+        lines=tuple(found),
+        lines_title=NO_CERTIFICATE if record.certificate is None else "The certificate",
+        measured=measured,
+        which=which,
+        rule=record.rule,
+        rule_sentences=tuple(rule_texts.sentences(record)),
+        targets=record.risk_targets,
+        rows=_rows(answers, table, scored.places, record.key),
+        elsewhere="",
+        facts=(*_made_from(record), *_ran(run_id, settings)),
+        parameters=_parameters(settings),
+    )
+
+
+def evaluation_report(
+    uri: str,
+    record: SetClassifier,
+    table: Table,
+    answers: Answers,
+    measured: SetReport,
+    meaning: Sequence[str],
+    *,
+    fitted: bool,
+    grouped: bool,
+    calibrated_by: str,
+    settings: Settings,
+    run_id: str,
+) -> Report:
+    """Return the report of a measurement; it claims nothing but its bounds."""
+    found = lines.measured_lines(
+        measured, record.risk_targets, record.overall_target, proves=not fitted and grouped
+    )
+    above = any(line.tone == "bad" for line in found)
+    return Report(
+        title=f"evaluate: {uri}",
+        stamp="nothing proved" if fitted else "measured",
+        tone="bad" if fitted or above else "plain",
+        verdict=lines.measured_sentence(found, fitted=fitted),
+        sentences=(*meaning, _own_certificate(record)),
+        lines=tuple(found),
+        lines_title=NO_CERTIFICATE,
+        measured=measured,
+        which=f"{measured.n:,} rows of {table.record.source}",
+        rule=record.rule,
+        rule_sentences=tuple(rule_texts.measured_candidates(record, measured)),
+        targets=record.risk_targets,
+        rows=_rows(answers, table, np.arange(len(answers.labels)), record.key),
+        elsewhere="",
+        facts=(
+            ("set classifier", uri),
+            ("data", _told(table.record)),
+            *_made_from(record),
+            *_calibrated_by(calibrated_by),
+            *_ran(run_id, settings),
+        ),
+        parameters=_parameters(settings),
+    )
+
+
+def gate_report(
+    decision: Decision,
+    record: SetClassifier,
+    table: Table | None,
+    answers: Answers | None,
+    calibrated_by: str,
+    settings: Settings,
+    run_id: str,
+    failure: str = "",
+) -> Report:
+    """Return the report of a decision: of the fresh rows, or of the stored certificate alone.
+
+    `failure` says why an alias that may be moved was not.
+    """
+    fresh, policy = decision.fresh, decision.policy
+    sentences: list[str] = []
+    if fresh is not None and table is not None and answers is not None:
+        measured, which = fresh.report, f"{fresh.report.n:,} fresh rows of {fresh.data.source}"
+        found = lines.fresh_lines(measured, fresh.certificate, fresh.refuted, policy.evidence)
+        title = "What fresh rows say of each target"
+        sentences += [verdicts.ledger_sentence(fresh.use)] if fresh.use is not None else []
+        rows = _rows(answers, table, np.arange(len(answers.labels)), record.key)
+        elsewhere = ""
+    else:
+        measured, which, bounds = verdicts.shown_report(record)
+        title, rows = "The stored certificate", None
+        sentences.append("No fresh rows were given: only the stored certificate was asked.")
+        where = f"run {calibrated_by}" if calibrated_by else "the calibrate run, which is gone"
+        elsewhere = (
+            "This gate was given no rows. Sets, scores, confusions and examples of the rows that "
+            f"certify the version are in report.html of {where}."
+        )
+        if record.certificate is not None:
+            found = lines.certificate_lines(measured, record.certificate)
+        else:
+            title = NO_CERTIFICATE
+            found = lines.measured_lines(
+                measured, record.risk_targets, record.overall_target, proves=bounds
+            )
+    return Report(
+        title=f"gate: {decision.model_uri} for {policy.alias}",
+        stamp="not moved" if failure else "passed" if decision.passed else "refused",
+        tone="good" if decision.passed and not failure else "bad",
+        verdict=failure or verdicts.decision_sentence(decision),
+        sentences=(*sentences, _own_certificate(record)),
+        checks=tuple(verdicts.check_rows(decision)[1:]),
+        lines=tuple(found),
+        lines_title=title,
+        measured=measured,
+        which=which,
+        rule=record.rule,
+        rule_sentences=tuple(rule_texts.measured_candidates(record, measured)),
+        targets=policy.risk_targets,
+        rows=rows,
+        elsewhere=elsewhere,
+        facts=(
+            ("set classifier", decision.model_uri),
+            *((("fresh rows", _told(fresh.data)),) if fresh is not None else ()),
+            *_made_from(record),
+            *_calibrated_by(calibrated_by),
+            *_ran(run_id, settings),
+        ),
+        parameters=_parameters(settings),
+    )
+
+
+def _rows(answers: Answers, table: Table, places: NDArray[np.int64], key: str | None) -> Rows:
+    keys = None
+    if key is not None and table.keys is not None:
+        keys = table.rows[key].iloc[places].tolist()
+    return Rows(answers=answers, table=stores.shown(table.record.source), places=places, keys=keys)
+
+
+def _own_certificate(record: SetClassifier) -> str:
+    """Return what the version itself was registered with."""
+    return f"The version as it is registered: {verdicts.headline(record)}"
+
+
+def _made_from(record: SetClassifier) -> list[tuple[str, str]]:
+    """Return what a set classifier was made from, and how."""
+    base = record.base
+    parts = {
+        "fit rows": record.fit_data,
+        "certify rows": record.certify_data,
+        "path rows": record.path_data,
+    }
+    named = f"{base.name} version {base.version}".removesuffix(" version ")
+    facts = [("classifier", f"{named} ({base.uri})")]
+    facts += [(name, _told(data)) for name, data in parts.items() if data is not None]
+    facts.append(("rule", f"{record.rule.kind}, mode={record.mode}"))
+    facts.append(("confidence", f"{record.confidence:g}"))
+    if record.path is not None:
+        tested, steps = len(record.path.p_values), record.path.n_steps
+        facts.append(("path", f"{tested} of {steps} set classifiers tested in a fixed order"))
+    return facts
+
+
+def _calibrated_by(run_id: str) -> list[tuple[str, str]]:
+    return [("calibrated by", f"run {run_id}")] if run_id else []
+
+
+def _told(data: DataRecord) -> str:
+    used = f"{data.n_used:,} of {data.n_rows:,} rows"
+    return f"{stores.shown(data.source)}, {used}, digest {data.digest}"
+
+
+def _ran(run_id: str, settings: Settings) -> list[tuple[str, str]]:
+    now = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
+    seed = getattr(settings, "seed", None)
+    facts = [] if seed is None else [("seed", str(seed))]
+    return [*facts, ("run", run_id), ("scrib_mlflow", scrib_mlflow.__version__), ("made", now)]
+
+
+def _parameters(settings: Settings) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name, stores.shown(value) if isinstance(value, str) else json.dumps(value))
+        for name, value in settings.model_dump().items()
+        if value is not None
+    )
