@@ -159,9 +159,9 @@ def anchored(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return points by ambiguity, with both end points; accuracies of equal ones are averaged."""
     across, up = np.asarray(ambiguity, dtype=np.float64), 1 - np.asarray(risk, dtype=np.float64)
-    defined = ~np.isnan(up)
-    across = np.concatenate([[0.0], across[defined], [1.0]])
-    up = np.concatenate([[1 - top_risk], up[defined], [1.0]])
+    inside = ~np.isnan(up) & (across > 0)  # without abstention the end point stands alone
+    across = np.concatenate([[0.0], across[inside], [1.0]])
+    up = np.concatenate([[1 - top_risk], up[inside], [1.0]])
     places, index = np.unique(across, return_inverse=True)
     means = np.bincount(index, up) / np.bincount(index)
     return tuple(places.tolist()), tuple(means.tolist())

@@ -46,7 +46,7 @@ def test_the_area_is_that_of_scikit_learn():
 
 
 def test_points_are_sorted_ties_averaged_and_what_is_undefined_left_out():
-    across, up = anchored([0.6, 0.2, 0.2, 0.9], [0.1, 0.4, 0.2, np.nan], 0.5)
+    across, up = anchored([0.6, 0.2, 0.2, 0.9, 0], [0.1, 0.4, 0.2, np.nan, 0.4], 0.5)
     assert across == (0, 0.2, 0.6, 1)
     assert up == pytest.approx((0.5, 0.7, 0.9, 1.0))
     assert area(across, up) == pytest.approx(0.2 * 0.6 + 0.4 * 0.8 + 0.4 * 0.95)
