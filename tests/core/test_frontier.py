@@ -75,6 +75,9 @@ def test_rates_are_those_of_the_rules_on_both_halves_and_bands_are_exact(drawn):
             sets, labels = predict_sets(SCORES[rows], each.rule), LABELS[rows]
             certain = sets.sum(axis=1) == 1
             wrong = certain & ~sets[np.arange(len(labels)), labels]
+            assert (part.n, part.n_certain, part.n_wrong) == (
+                *(len(labels), certain.sum(), wrong.sum()),
+            )
             assert part.abstention_rate == pytest.approx(1 - certain.mean())
             assert part.empty_rate == pytest.approx((sets.sum(axis=1) == 0).mean())
             assert part.overall_risk == pytest.approx(wrong.sum() / certain.sum())
