@@ -67,10 +67,10 @@ def _excess(*, quick: bool) -> None:
         asked = make_sweeps(rows, constraints, points=POINTS, lowest=0.01, highest=0.5)
         for rule in ("thresholds", "optimal"):
             progress(f"frontier: excess, {noise}, {rule}")
+            threads = count_threads(None)
             if rule == "optimal":
-                placed = fit_optimal_along(rows, asked, frozenset(), 0, None)
+                placed = fit_optimal_along(rows, asked, frozenset(), 0, threads, None)
             else:
-                threads = count_threads(None)
                 placed = fit_thresholds_along(rows, asked, Ambiguity(), 0, threads, None)
             pairs = [
                 (each, at)

@@ -271,7 +271,10 @@ def test_the_json_of_a_frontier_is_that_promised():
     assert list(point) == [
         *("swept", "target", "loss", "fitted", "held_out", "silent", "certifiable_target"),
     ]
-    part = "n abstention_rate abstention_band empty_rate overall_risk overall_risk_band by_class"
+    part = """
+        n n_certain n_wrong abstention_rate abstention_band empty_rate overall_risk
+        overall_risk_band by_class
+    """
     assert list(point["held_out"]) == list(point["fitted"]) == part.split()
     rates = "n n_certain n_wrong abstention_rate abstention_band risk risk_band"
     assert list(point["held_out"]["by_class"]["0"]) == rates.split()

@@ -10,7 +10,7 @@ from scrib_mlflow.adapters.metrics import safe_names
 from scrib_mlflow.adapters.texts import percent
 from scrib_mlflow.core.certifiable import Certifiable
 from scrib_mlflow.core.frontier import FrontierPoint, TargetFrontier
-from scrib_mlflow.core.held_out import PartRates
+from scrib_mlflow.core.held_out import Band, ClassRates, PartRates
 from scrib_mlflow.core.tally import LEAST_GROUPS
 
 ALL = "all"  # of a table's rows: targets that move together; rows of all classes
@@ -39,42 +39,35 @@ def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
         rows.append({**start, "class": ALL, **_all_cells(point)})
         for name, held in point.held_out.by_class.items():
             fitted = point.fitted.by_class[name]
-            cells = {
-                "rows": held.n,
-                "certain": held.n_certain,
-                "wrong": held.n_wrong,
-                "abstention": held.abstention_rate,
-                "abstention_low": held.abstention_band[0],
-                "abstention_high": held.abstention_band[1],
-                "risk": held.risk,
-                "risk_low": held.risk_band[0],
-                "risk_high": held.risk_band[1],
-                "fit_abstention": fitted.abstention_rate,
-                "fit_risk": fitted.risk,
-            }
+            cells = _cells(held, held.risk, held.risk_band)
+            cells |= {"fit_abstention": fitted.abstention_rate, "fit_risk": fitted.risk}
             rows.append({**start, "class": name, **cells})
     return rows
 
 
 def _all_cells(point: FrontierPoint) -> dict[str, float]:
     held, fitted = point.held_out, point.fitted
-    wrong = 0.0 if math.isnan(held.overall_risk) else held.overall_risk
-    certain = round(held.n * (1 - held.abstention_rate))
     return {
-        "rows": held.n,
-        "certain": certain,
-        "wrong": round(certain * wrong),
-        "abstention": held.abstention_rate,
-        "abstention_low": held.abstention_band[0],
-        "abstention_high": held.abstention_band[1],
-        "risk": held.overall_risk,
-        "risk_low": held.overall_risk_band[0],
-        "risk_high": held.overall_risk_band[1],
+        **_cells(held, held.overall_risk, held.overall_risk_band),
         "fit_abstention": fitted.abstention_rate,
         "fit_risk": fitted.overall_risk,
         "empty_rate": held.empty_rate,
         "n_silent": len(point.silent),
         "certifiable_target": point.certifiable_target,
+    }
+
+
+def _cells(rates: PartRates | ClassRates, risk: float, risk_band: Band) -> dict[str, float]:
+    return {
+        "rows": rates.n,
+        "certain": rates.n_certain,
+        "wrong": rates.n_wrong,
+        "abstention": rates.abstention_rate,
+        "abstention_low": rates.abstention_band[0],
+        "abstention_high": rates.abstention_band[1],
+        "risk": risk,
+        "risk_low": risk_band[0],
+        "risk_high": risk_band[1],
     }
 
 

@@ -23,7 +23,7 @@ from scrib_mlflow.adapters import digests, ledger
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.options import Settings
-from scrib_mlflow.results import DataRecord
+from scrib_mlflow.results import Base, DataRecord
 
 MOST_METRICS = 1000  # a server takes no more at once
 NOTE = "mlflow.note.content"
@@ -205,6 +205,16 @@ def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure
         mlflow.log_text(text, path)
     for path, figure in figures.items():
         mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
+
+
+def base_tags(base: Base, data: DataRecord) -> dict[str, str]:
+    """Return tags that say which classifier was looked at, and on which rows."""
+    return {
+        MODEL_URI: base.uri,
+        "scrib.base_model": base.name,
+        "scrib.base_version": base.version,
+        "scrib.data_digest": data.digest,
+    }
 
 
 def set_tags(tags: Mapping[str, Any], note: str) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.results import DataRecord
 
 MOST_CLASSES = 20  # of a table in a description
 MOST_PRINTED = 40  # of a table in a terminal
@@ -133,3 +134,12 @@ def class_markdown(
         if len(text) <= room:
             return text
     return ""
+
+
+def unread(record: DataRecord) -> str:
+    """Return in a sentence which rows took no part, so that they can still certify."""
+    return (
+        f"The other {record.n_rows - record.n_used:,} rows are those that calibrate, told the "
+        "same, would certify on: they were not scored, and their labels served the split alone. A "
+        "certificate on them holds whatever you pick by this table."
+    )

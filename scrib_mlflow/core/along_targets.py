@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -37,8 +38,6 @@ FEW_CLASSES = 10  # fewer where classes are more, and from
 MANY_CLASSES = 20  # on only where all targets move,
 EFFORT = 0.1  # each of so much of a fit's work;
 REACH = 4  # times the distance to the next search is what it finds followed, both ways
-
-WARM_ROUNDS = 3  # of aiming, from the prices of a neighbour
 
 
 class Placed(NamedTuple):
@@ -137,9 +136,17 @@ def _flat(tasks: list[list[Task]]) -> list[Task]:
 
 
 def fit_optimal_along(
-    rows: Labelled, asked: Sweeps, own: frozenset[str], seed: int, progress: Progress | None
+    rows: Labelled,
+    asked: Sweeps,
+    own: frozenset[str],
+    seed: int,
+    threads: int,
+    progress: Progress | None,
 ) -> list[list[Placed]]:
-    """Return the best prices found for each point of each sweep."""
+    """Return the best prices found for each point of each sweep.
+
+    `own` are the classes whose target was given by name.
+    """
     recalibration = fit_recalibration(check_probabilities(rows.scores), rows.labels)
     chances = recalibrate(recalibration, rows.scores)
     sizes = rows.class_weight()
@@ -149,22 +156,27 @@ def fit_optimal_along(
     ) -> tuple[OptimalRule, NDArray[np.float64]]:
         together = shared_multipliers(each.constraints, sizes, own)
         usable = start if start is not None and len(start) == len(together) else None
-        rounds = None if usable is None else WARM_ROUNDS
-        fit, prices = aim(
-            rows, chances, recalibration, each.constraints, together, seed, usable, rounds
-        )
+        fit, prices = aim(rows, chances, recalibration, each.constraints, together, seed, usable)
         assert isinstance(fit.rule, OptimalRule)  # noqa: S101  # for mypy
         return fit.rule, prices
 
-    first = solve(asked.sweeps[0][asked.chosen], None)
-    found = [first[0]]
-    turns = range(len(asked.sweeps) * 2)
-    for turn in progress(turns) if progress else turns:
-        sweep, prices = asked.sweeps[turn // 2], first[1]
+    first, first_prices = solve(asked.sweeps[0][asked.chosen], None)
+
+    def chain(turn: int) -> list[OptimalRule]:
+        sweep, prices = asked.sweeps[turn // 2], first_prices
         part = sweep[asked.chosen + 1 :] if turn % 2 else sweep[: asked.chosen][::-1]
+        rules = []
         for each in part:
             rule, prices = solve(each, prices)
-            found.append(rule)
+            rules.append(rule)
+        return rules
+
+    found = [first]
+    turns = range(len(asked.sweeps) * 2)
+    with ThreadPoolExecutor(threads) as pool:
+        chains = pool.map(chain, turns)
+        for _ in progress(turns) if progress else turns:
+            found += next(chains)
     return _placed(rows, asked, found)
 
 

@@ -166,10 +166,11 @@ def draw_frontier(
     inside = halve(rows, codes, needed, random)
     fitted = take(rows, inside)
     asked = make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
+    used = count_threads(threads)
     if rule == "optimal":
-        placed = fit_optimal_along(fitted, asked, own_targets(risk_targets), seed, progress)
+        own = own_targets(risk_targets)
+        placed = fit_optimal_along(fitted, asked, own, seed, used, progress)
     else:
-        used = count_threads(threads)
         placed = fit_thresholds_along(fitted, asked, ambiguity, seed, used, progress)
     expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
     held = _Held(take(rows, ~inside), None if codes is None else codes[~inside], confidence)

@@ -38,6 +38,8 @@ class PartRates:
     """All rows of a part, and those of some classes."""
 
     n: int
+    n_certain: int
+    n_wrong: int
     abstention_rate: float
     abstention_band: Band
     empty_rate: float
@@ -76,6 +78,8 @@ def measure_part(
     }
     return PartRates(
         n=len(sets),
+        n_certain=risks[-1].n,
+        n_wrong=risks[-1].k,
         abstention_rate=abstains[-1].rate,
         abstention_band=abstains[-1].band,
         empty_rate=float(np.mean(sizes == 0)),

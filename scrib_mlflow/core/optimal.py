@@ -135,7 +135,6 @@ def aim(
     together: Floats,
     seed: int,
     start: Floats | None = None,
-    rounds: int | None = None,
 ) -> tuple[Fit, Floats]:
     """Return the best of rounds that aim where the targets come out as asked for.
 
@@ -150,8 +149,7 @@ def aim(
     tied = are_tied(rows.scores)
     found: list[Fit] = []
     multipliers, bound, gap = start, 0.0, 0.0
-    usual = ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS
-    for turn in range(usual if rounds is None else rounds):
+    for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
         needs = make_requirements(constraints, class_share, aims).shared(together)
         multipliers = solve_dual(chances, share, needs, start=multipliers, seed=seed)
         tried = []

@@ -151,24 +151,10 @@ def _log(done: Compared, base: Base) -> None:
         )
     runs.log_texts_and_figures({"comparison.json": to_json(found)}, figures)
     table = texts.markdown_table(comparisons.method_rows(found))
-    note = "\n\n".join([f"{base.uri} on {comparisons.split_sentence(found)}", table, _unread(done)])
-    tags = {
-        runs.MODEL_URI: base.uri,
-        "scrib.base_model": base.name,
-        "scrib.base_version": base.version,
-        "scrib.data_digest": done.data.digest,
-    }
-    runs.set_tags(tags, note[: texts.MOST_CHARACTERS])
-
-
-def _unread(done: Compared) -> str:
-    """Return in a sentence which rows took no part."""
-    left = done.data.n_rows - done.data.n_used
-    return (
-        f"The other {left:,} rows are those that calibrate, told the same, would certify on: they "
-        "were not scored, and their labels served the split alone. A certificate on them holds "
-        "whatever you pick by this table."
+    note = "\n\n".join(
+        [f"{base.uri} on {comparisons.split_sentence(found)}", table, texts.unread(done.data)]
     )
+    runs.set_tags(runs.base_tags(base, done.data), note[: texts.MOST_CHARACTERS])
 
 
 def summary(done: Compared) -> str:
@@ -184,7 +170,7 @@ def summary(done: Compared) -> str:
             "",
             *comparisons.target_sentences(found),
             *curves.curve_sentences(found),
-            _unread(done),
+            texts.unread(done.data),
             f"logged to run {done.run_id}, with a run inside it for each method",
         ]
     )

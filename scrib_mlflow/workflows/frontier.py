@@ -161,13 +161,7 @@ def _log(done: Explored, base: Base) -> None:
             texts.markdown_table(frontiers.class_rows(found)),
         ]
     )
-    tags = {
-        runs.MODEL_URI: base.uri,
-        "scrib.base_model": base.name,
-        "scrib.base_version": base.version,
-        "scrib.data_digest": done.data.digest,
-        USED: "false" if done.use is None else "true",
-    }
+    tags = {**runs.base_tags(base, done.data), USED: "false" if done.use is None else "true"}
     runs.set_tags(tags, note[: texts.MOST_CHARACTERS])
 
 
@@ -179,12 +173,7 @@ def rows_used(done: Explored) -> str:
             f"as use {done.use.number} of them: a certificate on these rows, for targets picked by "
             "this table, no longer holds as stated."
         )
-    left = done.data.n_rows - done.data.n_used
-    return (
-        f"The other {left:,} rows are those that calibrate, told the same, would certify on: they "
-        "were not scored, and their labels served the split alone. A certificate on them holds "
-        "whatever targets you pick by this table."
-    )
+    return texts.unread(done.data)
 
 
 def summary(done: Explored) -> str:

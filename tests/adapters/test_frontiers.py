@@ -29,6 +29,8 @@ def part(rate, names, band):
     )
     return PartRates(
         n=200,
+        n_certain=round(200 - 200 * rate),
+        n_wrong=2,
         abstention_rate=rate,
         abstention_band=low_high,
         empty_rate=0.0,

@@ -20,6 +20,15 @@ def base(store):
 
 
 @pytest.fixture(scope="session")
+def mixture_folder(empty_store, tmp_path_factory):
+    """A store with a registered classifier, made once."""
+    folder = tmp_path_factory.mktemp("mixture")
+    with using(copy_store(empty_store, folder), folder):
+        register_mixture()
+    return folder
+
+
+@pytest.fixture(scope="session")
 def certified_folder(empty_store, tmp_path_factory):
     """A store with a certified version, one that is not, and files of rows."""
     folder = tmp_path_factory.mktemp("certified")

@@ -17,8 +17,8 @@ from scrib_mlflow.cli import main
 from scrib_mlflow.core.split import split_rows
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.workflows import compare as workflow
-from tests.conftest import copy_store, using
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
+from tests.conftest import using
+from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 
 METHODS = ["SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"]
 
@@ -30,19 +30,10 @@ def rows():
     return table.assign(who=np.arange(1200) // 10, sure=table[FEATURES].max(axis=1))
 
 
-@pytest.fixture(scope="module")
-def folder(empty_store, tmp_path_factory):
-    """A store with a registered classifier, made once."""
-    place = tmp_path_factory.mktemp("compared")
-    with using(copy_store(empty_store, place), place):
-        register_mixture()
-    return place
-
-
 @pytest.fixture
-def base(folder, rows):
+def base(mixture_folder, rows):
     """The classifier, in its store, beside the file of rows."""
-    with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
+    with using(f"sqlite:///{mixture_folder / 'mlflow.db'}", mixture_folder):
         rows.to_parquet("rows.parquet")
         yield "models:/base/1"
 

@@ -15,7 +15,7 @@ from scrib_mlflow.cli import main
 from scrib_mlflow.core.split import split_rows
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.workflows import frontier as workflow
-from tests.conftest import copy_store, using
+from tests.conftest import using
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
 
 
@@ -25,19 +25,10 @@ def rows():
     return draw_mixture(1200, seed=5, apart=2.0).assign(who=np.arange(1200) // 10)
 
 
-@pytest.fixture(scope="module")
-def folder(empty_store, tmp_path_factory):
-    """A store with a registered classifier, made once."""
-    place = tmp_path_factory.mktemp("explored")
-    with using(copy_store(empty_store, place), place):
-        register_mixture()
-    return place
-
-
 @pytest.fixture
-def base(folder, rows):
+def base(mixture_folder, rows):
     """The classifier, in its store, beside the file of rows."""
-    with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
+    with using(f"sqlite:///{mixture_folder / 'mlflow.db'}", mixture_folder):
         rows.to_parquet("rows.parquet")
         yield "models:/base/1"
 
