@@ -180,7 +180,7 @@ def _rows(answers: Answers, table: Table, places: NDArray[np.int64], key: str | 
 
 def _own_certificate(record: SetClassifier) -> str:
     """Return what the version itself was registered with."""
-    return f"The version as it is registered: {verdicts.headline(record)}"
+    return f"The version was registered as: \u201c{verdicts.headline(record)}\u201d"
 
 
 def _made_from(record: SetClassifier) -> list[tuple[str, str]]:
