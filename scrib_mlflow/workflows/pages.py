@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 import scrib_mlflow
 from scrib_mlflow.adapters import lines, rule_texts, stores, verdicts
-from scrib_mlflow.adapters.report import Report, Rows
+from scrib_mlflow.adapters.report import Report
+from scrib_mlflow.adapters.report_parts import Rows
 from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.rules import predict_sets
