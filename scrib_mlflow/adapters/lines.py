@@ -16,9 +16,10 @@ from scrib_mlflow.core.fits import NAN
 
 WITHIN, ABOVE, EXCEEDED = "bound within target", "bound above target", "risk above target"
 UNPROVED = "nothing proved"
+CHANGED = "not as registered"
 MOST_NAMED = 8
-GOOD = {"certified", WITHIN, "not refuted"}
-NEUTRAL = {"waived", "no target", "passes alone", ABOVE, UNPROVED, "not asked"}
+GOOD = {"certified", WITHIN}
+NEUTRAL = {"waived", "no target", "passes alone", ABOVE, UNPROVED, "not asked", "not refuted"}
 
 
 class Line(NamedTuple):

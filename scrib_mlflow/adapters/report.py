@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,13 +13,12 @@ from typing import Any, Literal
 import jinja2
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from scrib_mlflow.adapters import charts, figures, report_parts, texts
 from scrib_mlflow.adapters.lines import Line
+from scrib_mlflow.adapters.report_parts import Rows
 from scrib_mlflow.adapters.svg import inline_svg
 from scrib_mlflow.core.answers import (
-    Answers,
     confusion_counts,
     count_by_set,
     own_point,
@@ -34,16 +33,6 @@ REPORT = "report.html"
 CLASSES, CONFUSION = "figures/classes.png", "figures/confusion.png"
 SETS, COVERAGE = "figures/sets.png", "figures/risk_coverage.png"
 OWN = "this set classifier"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Labelled rows that a set classifier has answered, and how to find them again."""
-
-    answers: Answers
-    table: str  # the file
-    places: NDArray[np.int64]  # (n,) the number of each row in its table, from 0
-    keys: Sequence[Any] | None  # (n,) what identifies each row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from scrib_mlflow.core.fits import NAN
 from scrib_mlflow.core.rules import Rule, ThresholdRule
 from scrib_mlflow.serving import served_columns
 
-if TYPE_CHECKING:
-    from scrib_mlflow.adapters.report import Rows
-
 MOST_EXAMPLES = 12
 MOST_MEMBERS = 6  # of a set in a line
 OUTCOMES = ("right", "wrong", "ambiguous", "empty")
@@ -32,6 +29,16 @@ WORDS = {
     "empty": "empty set",
     "open": "abstains",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Labelled rows that a set classifier has answered, and how to find them again."""
+
+    answers: Answers
+    table: str  # the file
+    places: NDArray[np.int64]  # (n,) the number of each row in its table, from 0
+    keys: Sequence[Any] | None  # (n,) what identifies each row
 
 
 class Folded(NamedTuple):

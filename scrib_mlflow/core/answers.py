@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +127,14 @@ def _distinct(
     rows: NDArray[np.uint8],
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """Return where each distinct row is first, which one every row is, and how many there are."""
-    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1]))).ravel()
+    n, width = rows.shape
+    whole: NDArray[Any]
+    if width <= 8:  # numbers are sorted many times faster than bytes
+        padded = np.zeros((n, 8), dtype=np.uint8)
+        padded[:, :width] = rows
+        whole = padded.view(np.uint64).ravel()
+    else:
+        whole = np.ascontiguousarray(rows).view(np.dtype((np.void, width))).ravel()
     _, first, code, count = np.unique(
         whole, return_index=True, return_inverse=True, return_counts=True
     )

@@ -20,6 +20,7 @@ from scrib_mlflow.adapters import (
     verdicts,
 )
 from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow.adapters.report import REPORT
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.fits import Fit
 from scrib_mlflow.core.rules import predict_sets
@@ -238,6 +239,6 @@ def summary(done: Calibration) -> str:
         f"measure it    python -m scrib_mlflow evaluate --model_uri {done.model_uri} "
         "--data FILE --label COLUMN",
         f"look at it    mlflow ui --backend-store-uri {stores.shown(mlflow.get_tracking_uri())}"
-        f"  (run {done.run_id})",
+        f"  (run {done.run_id}, artifact {REPORT})",
     ]
     return "\n".join(lines)

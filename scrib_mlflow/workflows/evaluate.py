@@ -137,10 +137,15 @@ def _log(done: Evaluation, page: Report) -> None:
     runs.log_metrics(metrics | report_metrics(report, prefix=prefix))
     runs.set_tags(
         {"scrib.model_uri": done.model_uri, "scrib.base_model": record.base.name},
-        f"{done.model_uri} on {report.n:,} rows. "
-        + " ".join([texts.abstentions(report), *rule_texts.measured_candidates(record, report)])
-        + "\n\n"
-        + texts.class_markdown(report, record.risk_targets, bounds=not done.fitted),
+        "\n\n".join(
+            [
+                page.verdict,
+                f"{done.model_uri} on {report.n:,} rows. "
+                + " ".join([texts.abstentions(report), *page.rule_sentences]),
+                " ".join([*_meaning(done), "More is in the artifact report.html."]),
+                texts.class_markdown(report, record.risk_targets, bounds=not done.fitted),
+            ]
+        ),
     )
     runs.log_class_table(report, record.risk_targets, "classes.json")
     drawn = draw(page)

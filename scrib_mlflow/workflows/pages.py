@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 import scrib_mlflow
 from scrib_mlflow.adapters import lines, rule_texts, stores, verdicts
-from scrib_mlflow.adapters.report import Report, Rows
+from scrib_mlflow.adapters.report import Report
+from scrib_mlflow.adapters.report_parts import Rows
 from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.rules import predict_sets
@@ -84,7 +85,11 @@ def evaluation_report(
         stamp="nothing proved" if fitted else "measured",
         tone="bad" if fitted or above else "plain",
         verdict=lines.measured_sentence(found, fitted=fitted),
-        sentences=(*meaning, _own_certificate(record)),
+        sentences=(
+            *meaning,
+            f"Its scrib.json says \u201c{verdicts.headline(record)}\u201d; only a gate checks that "
+            "this is what was registered.",
+        ),
         lines=tuple(found),
         lines_title=NO_CERTIFICATE,
         measured=measured,
@@ -120,7 +125,7 @@ def gate_report(
     `failure` says why an alias that may be moved was not.
     """
     fresh, policy = decision.fresh, decision.policy
-    sentences: list[str] = []
+    sentences = [_own_certificate(record, decision)]
     if fresh is not None and table is not None and answers is not None:
         measured, which = fresh.report, f"{fresh.report.n:,} fresh rows of {fresh.data.source}"
         found = lines.fresh_lines(measured, fresh.certificate, fresh.refuted, policy.evidence)
@@ -144,12 +149,14 @@ def gate_report(
             found = lines.measured_lines(
                 measured, record.risk_targets, record.overall_target, proves=bounds
             )
+        if not _intact(decision):
+            found = [line._replace(status=lines.CHANGED) for line in found]
     return Report(
         title=f"gate: {decision.model_uri} for {policy.alias}",
         stamp="not moved" if failure else "passed" if decision.passed else "refused",
         tone="good" if decision.passed and not failure else "bad",
         verdict=failure or verdicts.decision_sentence(decision),
-        sentences=(*sentences, _own_certificate(record)),
+        sentences=tuple(sentences),
         checks=tuple(verdicts.check_rows(decision)[1:]),
         lines=tuple(found),
         lines_title=title,
@@ -178,9 +185,16 @@ def _rows(answers: Answers, table: Table, places: NDArray[np.int64], key: str | 
     return Rows(answers=answers, table=stores.shown(table.record.source), places=places, keys=keys)
 
 
-def _own_certificate(record: SetClassifier) -> str:
-    """Return what the version itself was registered with."""
-    return f"The version as it is registered: {verdicts.headline(record)}"
+def _intact(decision: Decision) -> bool:
+    """Return whether the stored files of a version are those that were registered."""
+    return all(check.passed for check in decision.checks if check.name == "intact")
+
+
+def _own_certificate(record: SetClassifier, decision: Decision) -> str:
+    """Return what the version was registered with, where that can be relied on."""
+    if not _intact(decision):
+        return "What its scrib.json says of a certificate is not to be relied on: see the checks."
+    return f"The version was registered with the words \u201c{verdicts.headline(record)}\u201d"
 
 
 def _made_from(record: SetClassifier) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from scrib_mlflow.errors import ScribError
 from tests.models import FEATURES, draw_mixture
 from tests.pages import Page, read_tables
 from tests.workflows.gates import NAME
+from tests.workflows.test_gate_files import stored_file
 
 SECTIONS = ["certificate", "abstention", "sets", "scores", "confusion", "examples"]
 SECTIONS += ["risk-coverage", "run"]
@@ -133,6 +134,17 @@ def test_a_gate_without_rows_says_so_and_where_they_are():
     assert "only the stored certificate was asked" in words(text)
     assert f"report.html of run {calibrated_by('2')}" in words(text)
     assert list(Page(text).sections) == ["checks", "certificate", "abstention", "elsewhere", "run"]
+
+
+@pytest.mark.usefixtures("certified")
+def test_a_changed_version_is_not_said_to_be_certified():
+    path = stored_file()
+    path.write_text(path.read_text().replace('"n_wrong": ', '"n_wrong": 1'))
+    done = scrib_mlflow.gate(f"models:/{NAME}/1")
+    text = load(done.run_id)
+    assert "not to be relied on" in words(text)
+    assert "Certified" not in words(text)
+    assert {row[7] for row in read_tables(text)[1][1:]} == {"not as registered"}
 
 
 @pytest.mark.usefixtures("certified")
