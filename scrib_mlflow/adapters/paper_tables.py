@@ -77,6 +77,7 @@ def excess_table(found: Mapping[str, Comparison], *, by_group: bool) -> PaperTab
             "class without certain rows counts as 0. The p-value is of Welch's t-test between "
             "SCRIB and the best of SGR, LABEL and SCRIB-, over classes and repeats. SGR may miss "
             f"its target with probability {DELTA:g}, as in the paper.",
+            *_silent_note(found),
         ),
     )
 
@@ -86,6 +87,16 @@ def _excess_row(name: str, found: Comparison) -> tuple[str, ...]:
     methods = (*METHODS, OPTIMAL)
     means = [found.means(m)["mean_excess"] if m in found.methods else math.nan for m in methods]
     return (name, *(hundredths(value) for value in means), short(tested.p_value), tested.other)
+
+
+def _silent_note(found: Mapping[str, Comparison]) -> list[str]:
+    """Return which methods keep targets by never answering a class, nothing where none does."""
+    told = []
+    for data, each in found.items():
+        means = {method: each.means(method)["n_silent"] for method in each.methods}
+        silent = [f"{method} {count:.1f}" for method, count in means.items() if count > 0]
+        told += [f"{data}: {', '.join(silent)}"] if silent else []
+    return [f"Classes without certain rows, on average: {'; '.join(told)}."] if told else []
 
 
 def ambiguity_table(found: Mapping[str, Comparison]) -> PaperTable:
