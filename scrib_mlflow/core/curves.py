@@ -37,6 +37,7 @@ Floats = NDArray[np.float64]
 DELTA = 0.8  # as in the paper: how likely SGR may miss its target
 STRIDE = 0.01  # between targets
 LEAST_TARGETS = 5  # the stride is shorter where there would be fewer
+MANY_CLASSES, FEW_TARGETS = 20, 8  # beyond so many classes a search takes seconds
 PENALTY = 1e4
 TWO_SIDED = 1e-4 * PENALTY  # the paper's, for points that are spread along the curve
 EFFORT = 0.1  # of a search that starts from the thresholds of the target before
@@ -79,7 +80,7 @@ def draw_curves(
     waive: Sequence[str] = (),
     trust: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     methods: Sequence[str] | None = None,
-    stride: float = STRIDE,
+    stride: float | None = None,
     delta: float = DELTA,
     effort: float = EFFORT,
     seed: int = 0,
@@ -102,8 +103,9 @@ def draw_curves(
         By name what SGR is to rank rows by as well: of the fit rows, and of the rows to measure.
     methods : sequence of str, optional
         Of "SCRIB", "optimal", "SCRIB-" and "SGR"; by default all that the scores allow.
-    stride : float
-        Between targets; a fifth of the risk of the top class where that is less.
+    stride : float, optional
+        Between targets: 0.01, or with more than 20 classes an eighth of the risk of the top class
+        where that is more; in any case a fifth of that risk where that is less.
     delta : float
         How likely SGR may miss its target.
     effort : float
@@ -124,6 +126,9 @@ def draw_curves(
             f"{measured.scores.shape[1]}; pass scores of the same classes"
         )
         raise ScribError(msg)
+    if stride is None:
+        many = len(fitted.classes) > MANY_CLASSES
+        stride = max(STRIDE, _top_risk(fitted) / FEW_TARGETS * many)
     targets = spread_targets(_top_risk(fitted), stride)
     common = {"classes": fitted.classes, "waive": waive}
     searched = {**common, "effort": effort, "seed": check_seed(seed)}

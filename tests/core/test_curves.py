@@ -172,3 +172,12 @@ def test_what_cannot_be_drawn_is_told(changed, message):
     given |= {"test_labels": TEST[1], "methods": ["SGR"], **changed}
     with pytest.raises(ScribError, match=message):
         draw_curves(**given)
+
+
+def test_many_classes_get_few_targets():
+    random = np.random.default_rng(0)
+    scores = random.dirichlet(np.full(25, 0.1), 400)
+    labels = np.array([random.choice(25, p=row) for row in scores])
+    (curve,) = draw_curves(scores, labels, scores, labels, methods=["SGR"])
+    assert len(curve.targets) == 8
+    assert curve.targets[-1] == pytest.approx((scores.argmax(axis=1) != labels).mean())
