@@ -81,8 +81,8 @@ def plain_list(rows: Sequence[Sequence[str]]) -> str:
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     safe = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
-    # MLflow's UI sets columns close; the header keeps them apart, or a cell that is longer
-    room = [len(word) for word in safe[0]]
+    # MLflow's UI sets columns close; the header keeps them apart, or a number that is longer
+    room = [MOST_CHARACTERS, *map(len, safe[0][1:])]
     header, *body = [
         [
             f"{text}\u00a0\u00a0" if row is safe[0] or len(text) > width else text
