@@ -85,7 +85,7 @@ def _excess(*, quick: bool) -> None:
                 found.append((at.loss, fit(scores, labels, targets).loss))
             losses = np.array(found)
             points = 100 * (losses[:, 0] - losses[:, 1])
-            share = 100 * (losses[:, 0] / np.maximum(losses[:, 1], 0.01) - 1)
+            share = points / np.maximum(losses[:, 1], 0.01)
             figures = [points.mean(), points.max(), points.min(), share.mean(), share.max()]
             lines.append([f"{noise}, {rule}", *(f"{figure:.2f}" for figure in figures)])
     print_table(
