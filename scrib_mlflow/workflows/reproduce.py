@@ -125,7 +125,8 @@ def markdown(tables: Sequence[PaperTable]) -> str:
     """Return the tables as a document."""
     parts = []
     for table in tables:
-        parts += [f"## {table.title}", texts.markdown_table([table.header, *table.rows])]
+        cells = texts.markdown_table([table.header, *table.rows])
+        parts += [f"## {table.title}", cells.replace("\u00a0", "")]  # a document needs no room
         parts += table.notes
     return "\n\n".join(parts) + "\n"
 
