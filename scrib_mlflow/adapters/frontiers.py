@@ -196,10 +196,11 @@ def _points(share: float) -> str:
 
 def legend(found: TargetFrontier) -> list[str]:
     """Return what the columns of the tables mean."""
+    heeding = "" if found.n_groups is None else ", heeding groups, approximately"
     return [
         "*                  the chosen targets",
         f"abstains, between  on held-out rows, and its band: {100 * found.confidence:g} %, each by "
-        "itself",
+        f"itself{heeding}",
         "silent             classes with a target and no certain held-out row",
         "to certify it      abstention of the rule predicted to pass with a chance of "
         f"{100 * found.wanted:g} %",
