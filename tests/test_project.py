@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import mlflow
+import numpy as np
 import pytest
 
 import scrib_mlflow
+from scrib_mlflow.synthetic import draw_scores
 from tests.models import draw_mixture, draw_table, register_mixture, register_pipeline
 
 ROOT = Path(__file__).parent.parent
@@ -121,3 +123,48 @@ def test_a_failure_fails_the_run_and_registers_nothing(store, project):
     )
     assert run.info.status == "FAILED"
     assert [m.name for m in mlflow.MlflowClient().search_registered_models()] == ["base"]
+
+
+@pytest.mark.slow
+def test_mlflow_run_of_the_frontier_says_what_targets_cost(store, project):
+    register_mixture()
+    draw_mixture(2000, seed=1).to_parquet("rows.parquet")
+    done = mlflow_run(
+        project,
+        store,
+        "frontier",
+        model_uri="models:/base/1",
+        data="rows.parquet",
+        label="label",
+        risk_targets="{hard: .2, default: .1}",
+        points=5,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "300 rows to fit and 300 held out" in done.stdout
+    (run,) = mlflow.search_runs(
+        filter_string="tags.mlflow.project.entryPoint = 'frontier'", output_format="list"
+    )
+    assert run.info.status == "FINISHED"
+    assert "certifiable_target" in run.data.metrics
+
+
+@pytest.mark.slow
+def test_mlflow_run_of_reproduce_prints_tables_of_saved_outputs(store, project, tmp_path):
+    scores, labels = draw_scores(300, noise=3**0.5)
+    (tmp_path / "outputs").mkdir()
+    np.savez(tmp_path / "outputs" / "drawn.npz", probs=scores, y=labels)
+    done = mlflow_run(
+        project,
+        store,
+        "reproduce",
+        outputs=tmp_path / "outputs",
+        experiments="class_risks,correlation",
+        repeats=2,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Excess of class risks, %" in done.stdout
+    assert "paper: Sleep-EDF" in done.stdout
+    (run,) = mlflow.search_runs(
+        filter_string="tags.mlflow.project.entryPoint = 'reproduce'", output_format="list"
+    )
+    assert run.info.status == "FINISHED"
