@@ -93,7 +93,7 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
     tables = read_tables(settings)
     with runs.open_run(f"calibrate {base.name}") as run_id:
         runs.log_settings(run_id, settings)
-        _log_inputs(tables)
+        _log_inputs(tables, settings)
         say(f"loading {base.uri}")
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
@@ -126,10 +126,14 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
     return done
 
 
-def _log_inputs(tables: Tables) -> None:
-    contexts = {"data": "fit", "certify_data": "certify", "path_data": "path"}
+def _log_inputs(tables: Tables, settings: Calibrate) -> None:
+    """Log every table as what it is for; one that is split is for both."""
+    contexts = {"data": ["fit"], "certify_data": ["certify"], "path_data": ["path"]}
+    if settings.mode == "certified" and tables.certify is None:
+        contexts["data"].append("certify")
     for table in tables.all():
-        runs.log_table_input(table.rows, table.record, table.label, contexts[table.what])
+        for context in contexts[table.what]:
+            runs.log_table_input(table.rows, table.record, table.label, context)
 
 
 def _preflight(settings: Calibrate) -> tuple[Base, str]:

@@ -201,7 +201,8 @@ def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
         assert ("names at least two candidates" in found.description) == (kind == "optimal")
         names = {each.path for each in client.list_artifacts(found.run_id, "figures")}
         drawn = "values" if kind == "optimal" else "thresholds"
-        assert names == {"figures/classes.png", f"figures/{drawn}.png"}
+        every = ("classes", "confusion", "risk_coverage", "sets", drawn)
+        assert names == {f"figures/{each}.png" for each in every}
 
 
 def test_evaluate_and_gate_take_either_rule(folder, tmp_path):

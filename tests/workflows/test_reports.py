@@ -53,7 +53,10 @@ def test_the_report_of_a_calibration_shows_its_certificate_and_what_was_run():
     record = json.loads(load(run_id, "scrib.json"))
     for wanted in (record["fit_data"]["digest"], "base version 1", "seed", run_id, "numpy"):
         assert wanted in told
-    note = mlflow.get_run(run_id).data.tags["mlflow.note.content"]
+    run = mlflow.get_run(run_id)
+    used = {each.dataset.name: each.dataset.digest for each in run.inputs.dataset_inputs}
+    assert used == dict.fromkeys(("fit", "certify"), record["fit_data"]["digest"])
+    note = run.data.tags["mlflow.note.content"]
     version = mlflow.MlflowClient().get_model_version(NAME, "1")
     assert "report.html" in note
     assert f"run {run_id}: its artifact report.html" in version.description
