@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scrib_mlflow.adapters.figures import BLACK, BLUE, GREY, ORANGE, plain, short, shown_classes
-from scrib_mlflow.core.answers import Curve, SetCount
+from scrib_mlflow.core.answers import RiskCoverage, SetCount
 from scrib_mlflow.core.evaluate import SetReport
 
 MOST_SETS = 12
@@ -60,7 +60,7 @@ def fold_confusion(
     )
 
 
-def coverage_figure(curve: Curve, own: tuple[float, float], name: str) -> Figure:
+def coverage_figure(curve: RiskCoverage, own: tuple[float, float], name: str) -> Figure:
     """Return the risk of plain top-1 against the share of rows it answers, and the sets' own."""
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()

@@ -28,7 +28,7 @@ class SetCount(NamedTuple):
     n_held: int  # rows whose true class is a member
 
 
-class Curve(NamedTuple):
+class RiskCoverage(NamedTuple):
     """What plain top-1 would risk if it answered the rows with the highest scores only."""
 
     coverage: tuple[float, ...]  # share of rows that are answered, rising
@@ -72,7 +72,7 @@ def count_by_set(answers: Answers) -> list[SetCount]:
     ]
 
 
-def risk_coverage(answers: Answers) -> Curve:
+def risk_coverage(answers: Answers) -> RiskCoverage:
     """Return the risk of the top class among ever more rows, by falling highest score.
 
     Rows with equal scores are answered together: no threshold tells them apart.
@@ -80,7 +80,7 @@ def risk_coverage(answers: Answers) -> Curve:
     valid = valid_rows(answers)
     scores, labels = answers.scores[valid], answers.labels[valid]
     if not len(scores):
-        return Curve((), ())
+        return RiskCoverage((), ())
     highest = scores.max(axis=1)
     order = np.argsort(-highest, kind="stable")
     wrong = np.cumsum(scores.argmax(axis=1)[order] != labels[order])
@@ -91,7 +91,7 @@ def risk_coverage(answers: Answers) -> Curve:
         ends = np.unique(ends[np.searchsorted(ends, wanted)])
     answered = ends + 1
     coverage, risk = answered / len(answers.labels), wrong[ends] / answered
-    return Curve(tuple(coverage.tolist()), tuple(risk.tolist()))
+    return RiskCoverage(tuple(coverage.tolist()), tuple(risk.tolist()))
 
 
 def own_point(answers: Answers) -> tuple[float, float]:

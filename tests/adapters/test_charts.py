@@ -5,7 +5,7 @@ import pytest
 
 import scrib_mlflow
 from scrib_mlflow.adapters import charts, figures, svg
-from scrib_mlflow.core.answers import Answers, Curve, SetCount, confusion_counts
+from scrib_mlflow.core.answers import Answers, RiskCoverage, SetCount, confusion_counts
 from tests.pages import Page
 
 
@@ -42,7 +42,7 @@ def test_many_classes_are_folded_without_losing_a_row():
 
 
 def test_the_coverage_figure_draws_the_curve_and_the_own_point():
-    curve = Curve((0.25, 0.5, 1.0), (0.0, 0.1, 0.2))
+    curve = RiskCoverage((0.25, 0.5, 1.0), (0.0, 0.1, 0.2))
     axes = charts.coverage_figure(curve, (0.6, 0.05), "mine").axes[0]
     line, point = axes.lines
     assert line.get_xydata() == pytest.approx(np.array([[25, 0], [50, 10], [100, 20]]))
