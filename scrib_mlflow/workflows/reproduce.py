@@ -22,7 +22,7 @@ SMALL = (
     "page-blocks",
 )  # of the data that are shipped; the others take longer
 REPEATS, FULL_REPEATS = 3, 20
-OPTIMISER_REPEATS, FULL_OPTIMISER_REPEATS = 1, 5
+OPTIMISER_REPEATS, FULL_OPTIMISER_REPEATS = 1, 3  # Bayesian optimisation takes a minute each
 UNSAFE = re.compile(r"[^\w.-]+")  # in the name of an artifact
 
 
