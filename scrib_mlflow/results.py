@@ -83,6 +83,7 @@ class Use:
     level: float  # error probability spent
     total: float  # spent by all uses up to this one
     ledger: Literal["report", "spend"]
+    n_looks: int = 0  # other uses that showed the labels of the rows and certified nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,7 +133,7 @@ FIELDS = {
     "Decision": """
         model_uri passed checks policy champion fresh decided_at package_version
     """,
-    "Gated": "name version alias run_id moved decision",
+    "Gated": "name version alias run_id moved decision classifier",
     "Planned": "run_id plan",
     "Compared": "run_id model_uri data comparison",
     "Comparison": """

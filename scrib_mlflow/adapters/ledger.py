@@ -18,18 +18,23 @@ from scrib_mlflow.results import Use
 
 DIGEST, KEY = "scrib.ledger_digest", "scrib.ledger_key"
 NUMBER, LEVEL = "scrib.ledger_number", "scrib.ledger_level"
+LOOKED = "scrib.used_certify_rows"  # "true" where a use showed labels and certified nothing
 PAGE = 1000
 
 
-def enter(run_id: str, digest: str, tested: str, level: float, ledger: Ledger) -> Use:
+def enter(
+    run_id: str, digest: str, tested: str, level: float, ledger: Ledger, *, looks: bool = False
+) -> Use:
     """Enter a use of rows and return which it is; the same test again is the same use.
 
     `tested` names everything that the outcome depends on; `level` is the error probability that a
-    certificate has by itself.
+    certificate has by itself; `looks` says that labels are shown and nothing is certified.
     """
     key = hashlib.blake2b(f"{tested}\n{level!r}\n{ledger}".encode(), digest_size=16).hexdigest()
     client = mlflow.MlflowClient()
     client.set_tag(run_id, KEY, key)
+    if looks:
+        client.set_tag(run_id, LOOKED, "true")
     client.set_tag(run_id, DIGEST, digest)
     others = [run.data.tags for run in _uses(client, digest) if run.info.run_id != run_id]
     again = [int(tags[NUMBER]) for tags in others if tags.get(KEY) == key and NUMBER in tags]
@@ -46,6 +51,7 @@ def enter(run_id: str, digest: str, tested: str, level: float, ledger: Ledger) -
         level=own,
         total=min(own + sum(known.values()), 1.0),
         ledger=ledger,
+        n_looks=len({tags.get(KEY) for tags in others if tags.get(LOOKED) == "true"} - {key}),
     )
 
 

@@ -55,18 +55,18 @@ def certificate_lines(
     return lines + [_claim_line(claim, claim.status) for claim in several]
 
 
-def fresh_lines(
-    report: SetReport, certificate: Certificate, refuted: Collection[str], evidence: str
+def refuted_lines(
+    report: SetReport,
+    targets: Mapping[str, float],
+    overall_target: float | None,
+    refuted: Collection[str],
 ) -> list[Line]:
-    """Return what fresh rows say of each claim: whether they certify, or whether they refute it."""
-    lines = certificate_lines(report, certificate, without="not asked")
-    if evidence == "fresh":
-        return lines
+    """Return whether rows refute what a version claims, each risk beside the version's target."""
     return [
         line
-        if line.status == "not asked"
+        if math.isnan(line.target)
         else line._replace(status="refuted" if line.name in refuted else "not refuted")
-        for line in lines
+        for line in measured_lines(report, targets, overall_target, proves=True)
     ]
 
 

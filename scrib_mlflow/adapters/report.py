@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import platform
 from collections.abc import Mapping
@@ -56,6 +57,20 @@ class Report:
     elsewhere: str  # where the rows are shown, if not here
     facts: tuple[tuple[str, str], ...]  # what was run
     parameters: tuple[tuple[str, str], ...]
+
+
+def page_files(report: Report) -> tuple[dict[str, str], dict[str, Figure]]:
+    """Return the page and its figures by path.
+
+    What a picture cannot show must not undo a certificate or a decision: where anything fails, the
+    page says so, and the rest goes on.
+    """
+    try:
+        drawn = draw(report)
+        return {REPORT: render(report, drawn)}, drawn
+    except Exception as error:  # whatever it is, it is told
+        told = f"{report.verdict} The rest of this report could not be drawn: {error!r}"
+        return {REPORT: f"<!doctype html>\n<p>{html.escape(told)}</p>\n"}, {}
 
 
 def draw(report: Report) -> dict[str, Figure]:

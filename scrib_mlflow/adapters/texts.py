@@ -141,5 +141,7 @@ def unread(record: DataRecord) -> str:
     return (
         f"The other {record.n_rows - record.n_used:,} rows are those that calibrate, told the "
         "same, would certify on: they were not scored, and their labels served the split alone. A "
-        "certificate on them holds whatever you pick by this table."
+        "certificate on them holds whatever you pick by this table. With path_data name "
+        "certify_fraction as well (0.7, if you named none here): its default would certify on rows "
+        "that were looked at."
     )

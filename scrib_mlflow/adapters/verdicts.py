@@ -6,6 +6,7 @@ import math
 
 from scrib_mlflow.adapters import rule_texts
 from scrib_mlflow.adapters.texts import (
+    HEADER,
     MOST_CHARACTERS,
     MOST_CLASSES,
     abstentions,
@@ -16,8 +17,9 @@ from scrib_mlflow.adapters.texts import (
 )
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.evaluate import SetReport
-from scrib_mlflow.core.plan import Plan, least_rows, rows_for
+from scrib_mlflow.core.plan import least_rows, rows_for
 from scrib_mlflow.core.tally import LEAST_GROUPS
+from scrib_mlflow.core.targets import OVERALL
 from scrib_mlflow.decisions import explain
 from scrib_mlflow.results import Decision, Fresh, SetClassifier, Use
 
@@ -64,11 +66,9 @@ def verdict_sentences(record: SetClassifier) -> list[str]:
 def _certified(record: SetClassifier) -> list[str]:
     certificate = record.certificate
     assert certificate is not None  # noqa: S101  # for mypy; told by the caller
-    overall = " and so is the overall risk" if record.overall_target is not None else ""
     sentences = [
-        f"Certified: at confidence {_confidence(certificate)} every class risk is at most its "
-        f"target{overall}, if new rows come from where the {record.certify_report.n:,} certify "  # type: ignore[union-attr]
-        "rows came from."
+        f"Certified: at confidence {_confidence(certificate)} {_proved(record)}, if new rows come "
+        f"from where the {record.certify_report.n:,} certify rows came from."  # type: ignore[union-attr]
     ]
     if certificate.approximate:
         sentences.append(
@@ -79,6 +79,19 @@ def _certified(record: SetClassifier) -> list[str]:
         sentences.append(f"Nothing is proved of {', '.join(record.waived)}, waived by name.")
     sentences.append("Upper bounds only describe: the rule was chosen on these rows.")
     return sentences
+
+
+def _proved(record: SetClassifier) -> str:
+    """Return which risks are at most their targets, and of which classes nothing is said."""
+    if not record.risk_targets:
+        return "the overall risk is at most its target, of single classes nothing is proved"
+    but = ""
+    if record.waived:
+        more = len(record.waived) - MOST_REASONS
+        but = f" but that of {', '.join(record.waived[:MOST_REASONS])}"
+        but += f" and {more} more" if more > 0 else ""
+    overall = " and so is the overall risk" if record.overall_target is not None else ""
+    return f"every class risk{but} is at most its target{overall}"
 
 
 def _not_certified(record: SetClassifier) -> list[str]:
@@ -131,20 +144,25 @@ def _ledger(record: SetClassifier) -> list[str]:
 
 
 def ledger_sentence(use: Use) -> str:
-    """Return how often rows have certified something, and what that means."""
+    """Return how often rows have been used to prove something, and what that means."""
+    looked = f" {LOOKED}" if use.n_looks else ""
     if use.ledger == "spend":
         return (
             f"This is use {use.number} of these rows, at its own level {use.level:.4f}: all "
             "certificates that are spent so on them are true together at the confidence asked "
-            f"for, {PROVISO}."
+            f"for, {PROVISO}.{looked}"
         )
     return (
-        f"This is use {use.number} of these rows: the chance that one of the {use.number} "
-        f"certificates is false is up to {percent(use.total)}, {PROVISO}."
+        f"This is use {use.number} of these rows: the chance that a certificate on them is false, "
+        f"this one or an earlier one, is up to {percent(use.total)}, {PROVISO}.{looked}"
     )
 
 
-PROVISO = "provided that no candidate was chosen by earlier results on these rows"
+PROVISO = "provided that neither targets nor candidates were chosen by earlier results on them"
+LOOKED = (
+    "frontier has looked at the labels of these rows (use_certify_rows): for targets picked by "
+    "what it showed, the certificate does not hold."
+)
 
 
 def shared_caveat(n_shared: int) -> list[str]:
@@ -209,18 +227,31 @@ def describe(record: SetClassifier, more: str) -> str:
     return "\n\n".join(paragraphs)[:MOST_CHARACTERS]
 
 
-def fresh_rows(fresh: Fresh, evidence: str, most: int) -> list[tuple[str, ...]]:
-    """Return what fresh rows say of each claim; of many those furthest from passing."""
-    header = ("claim", "rows", "certain", "wrong", "risk", "upper bound", "target", "abstains")
-    claims = fresh.certificate.claims
-    worst = sorted(claims, key=lambda claim: -claim.p_value)[:most]
-    rows: list[tuple[str, ...]] = [(*header, "status")]
-    for claim in claims:
-        if claim in worst:
-            status = "refuted" if claim.name in fresh.refuted else "not refuted"
-            row = _claim_row(claim)
-            rows.append(row if evidence == "fresh" else (*row[:-1], status))
-    return rows
+def fresh_rows(
+    fresh: Fresh, record: SetClassifier, evidence: str, most: int
+) -> list[tuple[str, ...]]:
+    """Return what fresh rows say: of the policy's targets, or whether they refute the version's."""
+    if evidence == "fresh":
+        claims = fresh.certificate.claims
+        worst = sorted(claims, key=lambda claim: -claim.p_value)[:most]
+        shown = [_claim_row(claim) for claim in claims if claim in worst]
+        return [("claim", *HEADER[1:], "status"), *shown]
+    rows = class_rows(fresh.report, record.risk_targets, bounds=True, most=most)
+    told = [(*rows[0], "status")]
+    for row in rows[1:]:
+        kept = "not refuted" if row[0] in record.risk_targets else "no target"
+        told.append((*row, "refuted" if row[0] in fresh.refuted else kept))
+    if record.overall_target is not None:
+        told.append(_overall_row(fresh, record.overall_target))
+    return told
+
+
+def _overall_row(fresh: Fresh, target: float) -> tuple[str, ...]:
+    report = fresh.report
+    counts = (f"{report.n:,}", f"{report.n_certain:,}", f"{report.n_wrong:,}")
+    rates = (report.overall_risk, report.overall_risk_upper, target, report.abstention_rate)
+    status = "refuted" if OVERALL in fresh.refuted else "not refuted"
+    return (OVERALL, *counts, *map(percent, rates), status)
 
 
 def check_rows(decision: Decision) -> list[tuple[str, ...]]:
@@ -242,57 +273,3 @@ def decision_sentence(decision: Decision) -> str:
     failed = ", ".join(check.name for check in decision.checks if not check.passed)
     stays = f"stays on version {decision.champion}" if decision.champion else "is not set"
     return f"Refused ({failed}): the alias {alias} {stays}."
-
-
-def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return what can be certified, class by class."""
-    return [
-        (
-            "class",
-            "certify rows",
-            "target",
-            "least possible",
-            "certain rows needed",
-            f"for {percent(plan.wanted)}",
-            "expected",
-            "chance",
-        ),
-        *(
-            (
-                each.name,
-                f"{each.n:,}",
-                percent(each.target),
-                percent(each.least_target),
-                f"{each.least_rows:,}",
-                "-" if each.rows_for_chance is None else f"{each.rows_for_chance:,}",
-                f"{each.n_certain:,}",
-                percent(each.chance),
-            )
-            for each in plan.by_class
-        ),
-    ]
-
-
-def plan_sentence(plan: Plan) -> str:
-    """Return in a sentence what can be hoped for."""
-    hopeless = [each for each in plan.by_class if not each.least_target <= each.target]
-    if hopeless:
-        told = [
-            f"{each.name} ({each.n:,} certify rows; {percent(each.least_target)} is the lowest "
-            "target that they can certify)"
-            for each in hopeless[:MOST_REASONS]
-        ]
-        more = f" and {len(hopeless) - MOST_REASONS} more" if len(hopeless) > MOST_REASONS else ""
-        return f"the plan: nothing can be certified, because of {'; '.join(told)}{more}"
-    groups = max([LEAST_GROUPS, *(each.least_rows for each in plan.by_class)])
-    if plan.n_groups is not None and plan.n_groups < groups:
-        return (
-            f"the plan: nothing can be certified with {plan.n_groups} groups among the certify "
-            f"rows; about {groups} are needed"
-        )
-    share = plan.by_class[0].assumed_risk / plan.by_class[0].target if plan.by_class else 0.0
-    return (
-        f"the plan: all targets pass with a chance of {percent(plan.chance)} if each class "
-        f"abstains on {percent(plan.abstention)} of its rows and is wrong {share:g} times as often "
-        "as allowed"
-    )

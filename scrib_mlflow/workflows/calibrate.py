@@ -11,6 +11,7 @@ import numpy as np
 
 import scrib_mlflow
 from scrib_mlflow.adapters import (
+    plans,
     registration,
     rule_texts,
     runs,
@@ -155,7 +156,7 @@ def _make_record(
     certified = None
     if settings.mode == "certified":
         runs.log_texts_and_figures({"plan.json": to_json(plan := plan_parts(settings, parts))}, {})
-        say(verdicts.plan_sentence(plan))
+        say(plans.plan_sentence(plan))
         certified = certify(settings, base, parts, run_id, say)
     n, k = parts.fit.scores.shape
     if certified is None:

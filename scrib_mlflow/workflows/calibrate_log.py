@@ -32,9 +32,8 @@ def log_calibration(
     runs.log_class_table(shown, record.risk_targets, "classes.json", record.certificate)
     runs.log_cases(_cases(parts))
     page = calibration_report(record, tables, parts, settings, name, run_id)
-    drawn = report.draw(page)
-    documents = {"scrib.json": text, "description.md": note}
-    documents[report.REPORT] = report.render(page, drawn)
+    documents, drawn = report.page_files(page)
+    documents |= {"scrib.json": text, "description.md": note}
     if record.certificate is not None:
         documents["certificate.json"] = to_json(record.certificate)
     runs.log_texts_and_figures(documents, drawn)

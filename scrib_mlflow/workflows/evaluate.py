@@ -9,7 +9,7 @@ from typing import Any
 from scrib_mlflow.adapters import lines, rule_texts, runs, scoring, stores, texts
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.adapters.report import REPORT, Report, draw, render
+from scrib_mlflow.adapters.report import Report, page_files
 from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import SetClassifier, to_json
@@ -101,7 +101,7 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
             done.report,
             _meaning(done),
             fitted=done.fitted,
-            grouped=done.grouped,
+            proves=not done.fitted and done.grouped and not (overlap and overlap.excessive),
             calibrated_by=calibrated_by,
             settings=settings,
             run_id=run_id,
@@ -148,9 +148,8 @@ def _log(done: Evaluation, page: Report) -> None:
         ),
     )
     runs.log_class_table(report, record.risk_targets, "classes.json")
-    drawn = draw(page)
-    documents = {"report.json": to_json(report), REPORT: render(page, drawn)}
-    runs.log_texts_and_figures(documents, drawn)
+    documents, drawn = page_files(page)
+    runs.log_texts_and_figures({"report.json": to_json(report), **documents}, drawn)
 
 
 def summary(done: Evaluation) -> str:

@@ -105,7 +105,7 @@ def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> Use
     seen = settings.model_dump(mode="json", exclude=NO_MATTER)
     told = ["frontier", scrib_mlflow.__version__, base.uri, base.model_id, seen, data.digest]
     level = 1 - settings.confidence
-    return ledger.enter(run_id, data.digest, json.dumps(told), level, settings.ledger)
+    return ledger.enter(run_id, data.digest, json.dumps(told), level, settings.ledger, looks=True)
 
 
 def _draw(

@@ -37,6 +37,7 @@ class Gated:
     run_id: str
     moved: bool  # False where it was refused, or had the alias already
     decision: Decision
+    classifier: SetClassifier  # as the version was registered
 
 
 class Candidate(NamedTuple):
@@ -108,6 +109,7 @@ def run(settings: Gate, say: Callable[[str], None]) -> Gated:
         run_id=run_id,
         moved=moved,
         decision=decision,
+        classifier=candidate.stored.record,
     )
 
 
@@ -257,7 +259,9 @@ def summary(done: Gated) -> str:
     ]
     if decision.fresh is not None:
         fresh, report = decision.fresh, decision.fresh.report
-        table = verdicts.fresh_rows(fresh, decision.policy.evidence, texts.MOST_PRINTED)
+        table = verdicts.fresh_rows(
+            fresh, done.classifier, decision.policy.evidence, texts.MOST_PRINTED
+        )
         lines += [
             texts.plain_table(table),
             "",

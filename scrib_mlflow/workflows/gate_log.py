@@ -37,9 +37,8 @@ def log_decision(log: GateLog, decision: Decision) -> None:
     runs.log_metrics(metrics)
     runs.log_class_table(measured, decision.policy.risk_targets, "classes.json", certificate)
     page = _page(log, decision, "")
-    drawn = report.draw(page)
-    documents = {"decision.json": to_json(decision), report.REPORT: report.render(page, drawn)}
-    runs.log_texts_and_figures(documents, drawn)
+    documents, drawn = report.page_files(page)
+    runs.log_texts_and_figures({"decision.json": to_json(decision), **documents}, drawn)
     _describe({promotion.GATE: promotion.word(decision)}, page)
 
 
@@ -51,8 +50,8 @@ def log_not_moved(log: GateLog, decision: Decision) -> None:
         "moved to it."
     )
     page = _page(log, decision, failure)
-    text = report.render(page, report.draw(page))
-    runs.log_texts_and_figures({report.REPORT: text}, {})
+    documents, _ = report.page_files(page)
+    runs.log_texts_and_figures(documents, {})
     _describe({}, page)
 
 

@@ -70,14 +70,14 @@ def evaluation_report(
     meaning: Sequence[str],
     *,
     fitted: bool,
-    grouped: bool,
+    proves: bool,
     calibrated_by: str,
     settings: Settings,
     run_id: str,
 ) -> Report:
     """Return the report of a measurement; it claims nothing but its bounds."""
     found = lines.measured_lines(
-        measured, record.risk_targets, record.overall_target, proves=not fitted and grouped
+        measured, record.risk_targets, record.overall_target, proves=proves
     )
     above = any(line.tone == "bad" for line in found)
     return Report(
@@ -87,13 +87,13 @@ def evaluation_report(
         verdict=lines.measured_sentence(found, fitted=fitted),
         sentences=(
             *meaning,
-            f"Its scrib.json says \u201c{verdicts.headline(record)}\u201d; only a gate checks that "
+            f"Its scrib.json says \u201c{_claimed(record)}\u201d; only a gate checks that "
             "this is what was registered.",
         ),
         lines=tuple(found),
         lines_title=NO_CERTIFICATE,
         measured=measured,
-        which=f"{measured.n:,} rows of {table.record.source}",
+        which=f"{measured.n:,} rows of {stores.shown(table.record.source)}",
         rule=record.rule,
         rule_sentences=tuple(rule_texts.measured_candidates(record, measured)),
         targets=record.risk_targets,
@@ -127,9 +127,16 @@ def gate_report(
     fresh, policy = decision.fresh, decision.policy
     sentences = [_own_certificate(record, decision)]
     if fresh is not None and table is not None and answers is not None:
-        measured, which = fresh.report, f"{fresh.report.n:,} fresh rows of {fresh.data.source}"
-        found = lines.fresh_lines(measured, fresh.certificate, fresh.refuted, policy.evidence)
-        title = "What fresh rows say of each target"
+        measured = fresh.report
+        which = f"{measured.n:,} fresh rows of {stores.shown(fresh.data.source)}"
+        if policy.evidence == "fresh":
+            found = lines.certificate_lines(measured, fresh.certificate, without="not asked")
+            title = "What fresh rows prove of the policy's targets"
+        else:
+            found = lines.refuted_lines(
+                measured, record.risk_targets, record.overall_target, fresh.refuted
+            )
+            title = "What fresh rows say of the version's own targets"
         sentences += [verdicts.ledger_sentence(fresh.use)] if fresh.use is not None else []
         rows = _rows(answers, table, np.arange(len(answers.labels)), record.key)
         elsewhere = ""
@@ -194,7 +201,12 @@ def _own_certificate(record: SetClassifier, decision: Decision) -> str:
     """Return what the version was registered with, where that can be relied on."""
     if not _intact(decision):
         return "What its scrib.json says of a certificate is not to be relied on: see the checks."
-    return f"The version was registered with the words \u201c{verdicts.headline(record)}\u201d"
+    return f"The version was registered with the words \u201c{_claimed(record)}\u201d"
+
+
+def _claimed(record: SetClassifier) -> str:
+    """Return what is claimed of a version, with every proviso where it is certified."""
+    return verdicts.verdict(record) if record.certified else verdicts.headline(record)
 
 
 def _made_from(record: SetClassifier) -> list[tuple[str, str]]:

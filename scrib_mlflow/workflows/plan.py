@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scrib_mlflow.adapters import digests, figures, runs, stores, texts, verdicts
+from scrib_mlflow.adapters import digests, figures, plans, runs, stores, texts
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.checks import check_classes
 from scrib_mlflow.core.plan import Plan, make_plan
@@ -65,8 +65,8 @@ def run(settings: PlanSettings, say: Callable[[str], None]) -> Planned:
         runs.log_texts_and_figures(
             {"plan.json": to_json(found)}, {"figures/plan.png": figures.plan_figure(found)}
         )
-        rows = verdicts.plan_rows(found)[: texts.MOST_CLASSES + 1]
-        note = f"{verdicts.plan_sentence(found)}\n\n{texts.markdown_table(rows)}"
+        rows = plans.plan_rows(found)[: texts.MOST_CLASSES + 1]
+        note = f"{plans.plan_sentence(found)}\n\n{texts.markdown_table(rows)}"
         runs.set_tags({}, note[: texts.MOST_CHARACTERS])
     return Planned(run_id=run_id, plan=found)
 
@@ -121,7 +121,7 @@ def summary(done: Planned) -> str:
     """Return what a person wants to see at the end."""
     found = done.plan
     share = found.by_class[0].assumed_risk / found.by_class[0].target if found.by_class else 0.5
-    rows = verdicts.plan_rows(found)
+    rows = plans.plan_rows(found)
     return "\n".join(
         [
             texts.plain_table(rows[: texts.MOST_PRINTED + 1]),
@@ -135,7 +135,7 @@ def summary(done: Planned) -> str:
             "expected, chance     certain rows if the class abstains on "
             f"{texts.percent(found.abstention)}, and the chance that they pass",
             "",
-            verdicts.plan_sentence(found),
+            plans.plan_sentence(found),
             *(
                 [f"{found.n_groups} groups certify; these figures take rows for independent."]
                 if found.n_groups is not None

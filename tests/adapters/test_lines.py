@@ -1,7 +1,6 @@
 """A status says no more than is true."""
 
 import numpy as np
-import pytest
 
 import scrib_mlflow
 from scrib_mlflow.adapters import lines
@@ -61,9 +60,7 @@ def test_the_sentence_of_a_measurement_counts_what_is_within_and_names_what_is_a
     assert "Nothing is proved" in lines.measured_sentence(found, fitted=True)
 
 
-@pytest.mark.parametrize(("evidence", "expected"), [("certificate", "refuted"), ("fresh", None)])
-def test_fresh_rows_refute_or_certify_as_they_are_asked_to(evidence, expected):
-    report = measure()
+def test_fresh_rows_certify_what_the_policy_asks_for():
     labels = ["safe"] * 100 + ["bad"] * 50
     scores = np.zeros((150, 6))
     scores[:100, 0] = scores[100:, 2] = 1
@@ -72,11 +69,16 @@ def test_fresh_rows_refute_or_certify_as_they_are_asked_to(evidence, expected):
     certificate = scrib_mlflow.certify_sets(
         scores, labels, [0.5] * 6, {"safe": 0.1, "bad": 0.1}, classes=CLASSES, waive=waived
     )
-    found = statuses(lines.fresh_lines(report, certificate, ["bad"], evidence))
+    found = statuses(lines.certificate_lines(measure(), certificate, without="not asked"))
     assert found["free"] == "not asked"
-    if evidence == "certificate":
-        assert found["bad"] == expected
-        assert found["safe"] == "not refuted"
-    else:
-        assert found["bad"] == "not certified"
-        assert found["safe"] == "passes alone"
+    assert found["bad"] == "not certified"
+    assert found["safe"] == "passes alone"
+
+
+def test_what_is_refuted_stands_beside_the_target_that_the_version_claims():
+    found = lines.refuted_lines(measure(), {"safe": 0.2, "bad": 0.07}, None, ["bad"])
+    by_name = {line.name: line for line in found}
+    assert (by_name["bad"].target, by_name["bad"].status) == (0.07, "refuted")
+    assert (by_name["safe"].target, by_name["safe"].status) == (0.2, "not refuted")
+    assert by_name["free"].status == "no target"
+    assert by_name["bad"].tone == "bad"

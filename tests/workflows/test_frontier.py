@@ -141,6 +141,8 @@ def test_looking_at_the_certify_rows_is_recorded_and_counts_as_a_use(store, rows
     assert later.classifier.use.total == pytest.approx(0.1)
     note = mlflow.MlflowClient().get_model_version(later.name, later.version).description
     assert "use 2 of these rows" in note
+    assert later.classifier.use.n_looks == 1
+    assert "frontier has looked at the labels of these rows" in note
 
 
 def test_the_command_prints_what_targets_cost_and_what_was_not_read(base):

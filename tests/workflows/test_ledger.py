@@ -46,7 +46,7 @@ def test_uses_of_rows_are_counted_across_processes_and_experiments(mixture):
     note = mlflow.MlflowClient().get_model_version("base-scrib", "4").description
     assert "use 3 of these rows" in note
     assert "up to 15.0 %" in note
-    assert "provided that no candidate was chosen" in note
+    assert "provided that neither targets nor candidates were chosen" in note
 
 
 def test_spending_gives_each_use_a_smaller_part(mixture):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import mlflow
 import pandas as pd
@@ -9,7 +10,10 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
+from scrib_mlflow.adapters import verdicts
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.workflows.gate import summary
+from scrib_mlflow.workflows.served import read_stored
 from tests.models import FEATURES, draw_mixture
 from tests.pages import Page, read_tables
 from tests.workflows.gates import NAME
@@ -164,3 +168,55 @@ def test_an_alias_that_could_not_be_moved_is_no_pass_in_the_report(monkeypatch):
     assert re.search("Not moved: version 1 passed every check, but the alias champion", told)
     assert "Passed:" not in told
     assert "Not moved" in run.data.tags["mlflow.note.content"]
+
+
+@pytest.mark.usefixtures("certified")
+def test_a_policy_stricter_than_the_version_is_not_said_to_stand_unrefuted():
+    done = scrib_mlflow.gate(
+        f"models:/{NAME}/1", data="fresh.parquet", label="label", risk_targets=0.001
+    )
+    assert not done.decision.passed
+    claims = read_tables(load(done.run_id))[1]
+    assert {(row[6], row[7]) for row in claims[1:]} == {("10.0 %", "not refuted")}
+    table = [line.split() for line in summary(done).splitlines() if "not refuted" in line]
+    assert [row[-6:-4] for row in table[-3:]] == [["10.0", "%"]] * 3
+
+
+@pytest.mark.usefixtures("certified")
+def test_rows_that_were_partly_fitted_prove_nothing():
+    fitted, fresh = pd.read_parquet("rows.parquet"), pd.read_parquet("fresh.parquet")
+    pd.concat([fitted.iloc[:300], fresh.iloc[:400]]).to_parquet("mixed.parquet")
+    done = scrib_mlflow.evaluate(f"models:/{NAME}/1", "mixed.parquet", "label")
+    assert not done.fitted
+    text = load(done.run_id)
+    assert {row[7] for row in read_tables(text)[0][1:]} <= {"nothing proved", "risk above target"}
+    assert "upper bound is within" not in words(text)
+
+
+@pytest.mark.usefixtures("certified")
+def test_a_report_that_cannot_be_drawn_undoes_nothing(monkeypatch):
+    def broken(*_):
+        msg = "no <ink>"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr("scrib_mlflow.adapters.report.draw", broken)
+    done = scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", seed=1)
+    assert mlflow.MlflowClient().get_model_version(done.name, done.version)
+    told = load(done.run_id)
+    assert "could not be drawn: RuntimeError" in told
+    assert "<ink>" not in told
+    gated = scrib_mlflow.gate(done.model_uri)
+    assert "could not be drawn" in load(gated.run_id)
+
+
+@pytest.mark.usefixtures("certified")
+def test_a_headline_leaves_out_what_is_waived():
+    record = read_stored(f"models:/{NAME}/1").record
+    assert "every class risk is at most its target, if" in verdicts.headline(record)
+    waived = replace(record, waived=("hard",), risk_targets={"easy": 0.1, "middle": 0.1})
+    told = verdicts.headline(waived)
+    assert "every class risk but that of hard is at most its target" in told
+    none = replace(record, waived=record.classes, risk_targets={}, overall_target=0.1)
+    told = verdicts.headline(none)
+    assert "the overall risk is at most its target, of single classes nothing is proved" in told
+    assert "every class" not in told
