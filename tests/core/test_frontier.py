@@ -137,16 +137,23 @@ def test_prices_along_targets_are_as_good_as_fits_from_scratch():
     assert max(excess) < 0.005
 
 
-@pytest.mark.parametrize("highest", [0.996, 0.999, 0.99999])
-@pytest.mark.parametrize("points", [5, 200])
-def test_no_target_is_rounded_up_to_one(highest, points):
+@pytest.mark.parametrize(
+    ("chosen", "points", "lowest", "highest"),
+    [
+        (0.1, 5, None, 0.996),
+        (0.1, 5, None, 0.999),
+        (0.1, 200, None, 0.99999),
+        (0.995, 200, 0.99, 0.99999),  # too close for rounding
+    ],
+)
+def test_no_target_is_rounded_up_to_one(chosen, points, lowest, highest):
     rows = check_rows(SCORES[:100], LABELS[:100], CLASSES, None)
-    constraints = make_constraints(Targets(risk_targets=TARGETS), CLASSES)
-    asked = make_sweeps(rows, constraints, points=points, lowest=None, highest=highest)
+    constraints = make_constraints(Targets(risk_targets=chosen), CLASSES)
+    asked = make_sweeps(rows, constraints, points=points, lowest=lowest, highest=highest)
     targets = [each.target for each in asked.sweeps[0]]
     assert targets == sorted(set(targets))
     assert 0.99 < targets[-1] <= 0.999
-    assert 0.1 in targets
+    assert chosen in targets
     for each in asked.sweeps[0]:
         assert each.constraints[0].target == pytest.approx(each.target)
 
