@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from scrib_mlflow.adapters import frontiers
-from scrib_mlflow.adapters.figures import BLACK, BLUE, GREY, MOST_CLASSES, ORANGE, literal, plain
-from scrib_mlflow.adapters.texts import percent
+from scrib_mlflow.adapters.figures import BLACK, BLUE, GREY, MOST_CLASSES, ORANGE, plain, short
+from scrib_mlflow.adapters.frontier_classes import effects, saving
 from scrib_mlflow.core.frontier import FrontierPoint, TargetFrontier
 
 GREEN = "#009E73"  # told apart from the others by all eyes
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of targets, in percent
 MOST_SWEPT = 12  # classes in a figure
+LONGEST = 22  # characters of a name above a panel
 
 
 def frontier_figure(found: TargetFrontier, name: str) -> Figure:
@@ -59,7 +59,7 @@ def frontier_figure(found: TargetFrontier, name: str) -> Figure:
     axes.set_ylabel("rows that abstain, %", fontsize=9)
     axes.grid(axis="y", color=GREY, linewidth=0.5, alpha=0.6)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    figure.suptitle(literal(_title(found, name)), fontsize=11)
+    figure.suptitle(_title(found, name), fontsize=11)
     return figure
 
 
@@ -96,25 +96,25 @@ def class_figure(found: TargetFrontier, name: str) -> Figure:
         axes.plot(targets, own, color=ORANGE, label="rows of the class, with band")
         axes.plot(targets, everything, color=BLUE, linewidth=1, label="all rows")
         _mark(axes, 100 * found.reference, "chosen target")
-        axes.set_title(literal(each), fontsize=9)
+        axes.set_title(short(each, LONGEST), fontsize=9)
         _scale(axes, targets)
     kept = "" if len(names) == len(found.classes) else f", the {len(names)} that abstain most"
     _finish(
         figure,
         _target_label(found),
         "held-out rows that abstain, %",
-        f"{name}: abstention by class{kept}",
+        f"{short(name)}: abstention by class{kept}",
     )
     return figure
 
 
 def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
     """Return what the target of one class at a time costs; None where no class has a target."""
-    effects = frontiers.effects(found)[:MOST_SWEPT]
-    if not effects:
+    listed = effects(found)[:MOST_SWEPT]
+    if not listed:
         return None
-    figure, panels = _panels(len(effects))
-    for axes, effect in zip(panels, effects, strict=True):
+    figure, panels = _panels(len(listed))
+    for axes, effect in zip(panels, listed, strict=True):
         points = found.of(effect.name)
         targets = [100 * point.target for point in points]
         bands = np.array([point.held_out.abstention_band for point in points]) * 100
@@ -122,17 +122,16 @@ def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
         _line(axes, targets, points, None, BLUE, "all rows, with band")
         _line(axes, targets, points, effect.name, ORANGE, "rows of the class")
         _mark(axes, 100 * effect.target, "chosen target")
-        change = f"{percent(effect.looser)} saves {100 * effect.saves:.1f} points"
-        axes.set_title(literal(f"{effect.name}: {change}"), fontsize=8)
+        axes.set_title(f"{short(effect.name, LONGEST)}\n{saving(effect)}", fontsize=8)
         _scale(axes, targets)
     kept = ""
-    if len(effects) < len(found.targets):
-        kept = f", {len(effects)} of {len(found.targets)} classes"
+    if len(listed) < len(found.targets):
+        kept = f", {len(listed)} of {len(found.targets)} classes"
     _finish(
         figure,
         "target of this class alone, the others as chosen, %",
         "held-out rows that abstain, %",
-        f"{name}: one class at a time{kept}",
+        f"{short(name)}: one class at a time{kept}",
     )
     return figure
 
@@ -166,7 +165,7 @@ def _finish(figure: Figure, across: str, up: str, title: str) -> None:
     for axes in figure.axes:
         axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
     figure.supylabel(up, fontsize=9)
-    figure.suptitle(literal(title), fontsize=11)
+    figure.suptitle(title, fontsize=11)
     handles, words = figure.axes[0].get_legend_handles_labels()
     figure.legend(
         handles,
@@ -206,4 +205,4 @@ def _target_label(found: TargetFrontier) -> str:
 def _title(found: TargetFrontier, name: str) -> str:
     groups = "" if found.n_groups is None else f" in {found.n_groups:,} groups"
     rows = found.n_fitted + found.n_held_out
-    return f"{name}: which targets can be afforded, by {rows:,} rows{groups}"
+    return f"{short(name)}: which targets can be afforded, by {rows:,} rows{groups}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from scrib_mlflow.adapters.frontier_classes import class_sentences, clipped, target_percent
 from scrib_mlflow.adapters.metrics import safe_names
 from scrib_mlflow.adapters.texts import percent
 from scrib_mlflow.core.certifiable import Certifiable
@@ -15,20 +15,7 @@ from scrib_mlflow.core.tally import LEAST_GROUPS
 
 ALL = "all"  # of a table's rows: targets that move together; rows of all classes
 HEADER = ("target", "abstains", "between", "overall risk", "silent", "to certify it")
-CLASS_HEADER = ("class", "target", "risk", "abstains", "stricter", "costs", "looser", "saves")
-MOST_TARGETS, MOST_CLASSES = 16, 8  # of the tables in a terminal
-STRICTER, LOOSER = 0.5, 1.5  # times its target, of a class by itself
-
-
-class Effect(NamedTuple):
-    """What another target of one class does to the abstention of all rows."""
-
-    name: str
-    target: float  # chosen
-    stricter: float
-    costs: float
-    looser: float
-    saves: float
+MOST_TARGETS = 16  # of the table in a terminal
 
 
 def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
@@ -119,7 +106,7 @@ def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[s
         low, high = held.abstention_band
         rows.append(
             (
-                f"{percent(point.target)}{mark}",
+                f"{target_percent(point.target)}{mark}",
                 percent(held.abstention_rate),
                 f"{100 * low:.1f} - {100 * high:.1f} %",
                 percent(held.overall_risk),
@@ -146,54 +133,6 @@ def _spread(found: TargetFrontier, most: int) -> list[int]:
     return sorted(musts | evenly)
 
 
-def effects(found: TargetFrontier) -> list[Effect]:
-    """Return what other targets of single classes do, the greatest saving first."""
-    now = found.chosen.held_out.abstention_rate
-    listed = []
-    for name in found.swept:
-        target = found.targets[name]
-        strict, loose = (_nearest(found.of(name), f * target) for f in (STRICTER, LOOSER))
-        listed.append(
-            Effect(
-                name,
-                target,
-                strict.target,
-                strict.held_out.abstention_rate - now,
-                loose.target,
-                now - loose.held_out.abstention_rate,
-            )
-        )
-    return sorted(listed, key=lambda effect: effect.saves, reverse=True)
-
-
-def _nearest(points: Sequence[FrontierPoint], target: float) -> FrontierPoint:
-    return min(points, key=lambda point: abs(math.log(point.target / target)))
-
-
-def class_rows(found: TargetFrontier, most: int = MOST_CLASSES) -> list[tuple[str, ...]]:
-    """Return a header and a row a class, the greatest saving first."""
-    rows: list[tuple[str, ...]] = [CLASS_HEADER]
-    for effect in effects(found)[:most]:
-        own = found.chosen.held_out.by_class[effect.name]
-        rows.append(
-            (
-                effect.name,
-                percent(effect.target),
-                percent(own.risk),
-                percent(own.abstention_rate),
-                percent(effect.stricter),
-                _points(effect.costs),
-                percent(effect.looser),
-                _points(effect.saves),
-            )
-        )
-    return rows
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:.1f}".replace("-0.0", "0.0")
-
-
 def legend(found: TargetFrontier) -> list[str]:
     """Return what the columns of the tables mean."""
     heeding = "" if found.n_groups is None else ", heeding groups, approximately"
@@ -211,7 +150,7 @@ def legend(found: TargetFrontier) -> list[str]:
 
 def sentences(found: TargetFrontier) -> list[str]:
     """Return the answer in a few sentences."""
-    return [_chosen_sentence(found), certify_sentence(found), *_class_sentences(found)]
+    return [_chosen_sentence(found), certify_sentence(found), *class_sentences(found)]
 
 
 def _chosen_sentence(found: TargetFrontier) -> str:
@@ -226,10 +165,10 @@ def _chosen_sentence(found: TargetFrontier) -> str:
 def target_words(found: TargetFrontier) -> str:
     """Return the chosen targets in a few words."""
     others = {n: t for n, t in found.targets.items() if t != found.reference}
-    words = [percent(found.reference)]
-    words += [f"{name} {percent(target)}" for name, target in list(others.items())[:3]]
+    words = [target_percent(found.reference)]
+    words += [f"{clipped(name)} {target_percent(t)}" for name, t in list(others.items())[:3]]
     if found.overall_target is not None:
-        words.append(f"overall {percent(found.overall_target)}")
+        words.append(f"overall {target_percent(found.overall_target)}")
     return ", ".join(words) + (" and others" if len(others) > 3 else "")
 
 
@@ -245,8 +184,9 @@ def certify_sentence(found: TargetFrontier) -> str:
         else "the chosen ones are not"
     )
     return (
-        f"The lowest target predicted to be certifiable is {percent(lowest.certifiable_target)}, "
-        f"at {percent(lowest.held_out.abstention_rate)} abstention; {own}. That is a prediction "
+        "The lowest target predicted to be certifiable is "
+        f"{target_percent(lowest.certifiable_target, digits=3)}, at "
+        f"{percent(lowest.held_out.abstention_rate)} abstention; {own}. That is a prediction "
         f"from {found.n_held_out:,} held-out rows for {found.certify_rows:,} certify rows, no "
         "certificate."
     )
@@ -258,29 +198,9 @@ def _obstacle(found: TargetFrontier) -> str:
         return f"{groups} groups certify, but a certificate needs {LEAST_GROUPS}"
     silent = found.joint[-1].silent
     if silent:
-        return f"class {silent[0]!r} is never certain among the held-out rows"
+        return f"class {clipped(silent[0])!r} is never certain among the held-out rows"
     what = "rows" if groups is None else "rows and groups"
     return f"{found.certify_rows:,} certify rows hold too few {what} of some class"
-
-
-def _class_sentences(found: TargetFrontier) -> list[str]:
-    listed = effects(found)
-    if not listed:
-        return []
-    first = listed[0]
-    words = [
-        f"The expensive class is {first.name!r}: allowing it {percent(first.looser)} in place of "
-        f"{percent(first.target)} saves {_points(first.saves)} points of abstention."
-        if first.saves > 0
-        else "No class by itself is expensive: a looser target of one saves nothing."
-    ]
-    left = len(found.targets) - len(found.swept)
-    if left:
-        words.append(
-            f"Of {len(found.targets)} classes the {len(found.swept)} with the most wrong top "
-            "classes above their target were swept by themselves."
-        )
-    return words
 
 
 def rows_sentence(found: TargetFrontier) -> str:

@@ -33,7 +33,7 @@ from scrib_mlflow.core.pricing import own_targets
 from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.target_grid import Asked, Sweeps, make_sweeps
 from scrib_mlflow.core.targets import Target, Targets, make_constraints
-from scrib_mlflow.errors import InvalidLabelsError
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.serving import rule_sets
 
 
@@ -119,7 +119,8 @@ def draw_frontier(
     rule, chance_weight, size_weight, empty_weight
         As for `draw_path`.
     certify_rows, certify_groups : int
-        How many rows, and groups of rows, a certificate will be computed on.
+        How many rows, and groups of rows, a certificate will be computed on; the groups if and
+        only if `groups` are given.
     confidence : float
         Of the certificate that is predicted, and of each band.
     points : int
@@ -161,6 +162,7 @@ def draw_frontier(
     level = 1 - as_number("confidence", confidence, low=0, high=1)
     as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
     codes = None if groups is None else group_codes(groups, len(rows.scores))
+    _check_certify_groups(codes, certify_groups)
     needed = [j for j, name in enumerate(rows.classes) if name not in map(str, waive)]
     random = np.random.default_rng([check_seed(seed), 0])
     inside = halve(rows, codes, needed, random)
@@ -204,6 +206,21 @@ def draw_frontier(
             certifiable_at(target, target / asked.reference, joint, level) for target, _, _ in joint
         ),
     )
+
+
+def _check_certify_groups(codes: NDArray[np.int64] | None, certify_groups: int | None) -> None:
+    """Raise unless both are given or neither: a prediction heeds groups only if it knows both."""
+    if certify_groups is not None:
+        as_number("certify_groups", certify_groups, low=0, high=MOST_CERTIFY_ROWS)
+    if (codes is None) == (certify_groups is None):
+        return
+    names = ["groups", "certify_groups"]
+    given, missing = names if certify_groups is None else reversed(names)
+    msg = (
+        f"{given} is given without {missing}, so what is predicted to be certifiable would not "
+        "heed groups; give both or neither"
+    )
+    raise InvalidDataError(msg)
 
 
 @dataclass(frozen=True, slots=True)

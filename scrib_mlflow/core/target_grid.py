@@ -127,10 +127,13 @@ def _grid(
             f"{reference:g}, must lie between them"
         )
         raise InvalidTargetsError(msg)
+    if reference < MOST_TARGET:
+        highest = min(highest, MOST_TARGET)
     exact = np.geomspace(lowest, highest, points)
     exact[1 + np.argmin(np.abs(np.log(exact[1:-1] / reference)))] = reference
     for digits in DIGITS:
         rounded = np.array([float(f"{target:.{digits}g}") for target in exact])
+        rounded = np.minimum(rounded, MOST_TARGET)  # what is rounded up may be 1
         rounded[exact == reference] = reference
         if (np.diff(rounded) > 0).all():
             return rounded

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import scrib_mlflow
-from scrib_mlflow.adapters import frontier_figures, frontiers, ledger, runs, scoring, stores, texts
+from scrib_mlflow.adapters import (
+    frontier_classes,
+    frontier_figures,
+    frontiers,
+    ledger,
+    runs,
+    scoring,
+    stores,
+    texts,
+)
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.adapters.progress import progress
 from scrib_mlflow.core.checks import labels_for
@@ -158,7 +167,7 @@ def _log(done: Explored, base: Base) -> None:
             f"{base.uri}: {frontiers.rows_sentence(found)}",
             " ".join([*frontiers.sentences(found), rows_used(done)]),
             texts.markdown_table(frontiers.target_rows(found)),
-            texts.markdown_table(frontiers.class_rows(found)),
+            texts.markdown_table(frontier_classes.class_rows(found)),
         ]
     )
     tags = {**runs.base_tags(base, done.data), USED: "false" if done.use is None else "true"}
@@ -185,7 +194,7 @@ def summary(done: Explored) -> str:
             "",
             texts.plain_table(frontiers.target_rows(found)),
             "",
-            texts.plain_table(frontiers.class_rows(found)),
+            texts.plain_table(frontier_classes.class_rows(found)),
             "",
             *frontiers.legend(found),
             "",

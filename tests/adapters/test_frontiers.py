@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from scrib_mlflow.adapters import frontier_figures, frontiers
+from scrib_mlflow.adapters import frontier_classes, frontier_figures, frontiers
+from scrib_mlflow.adapters.texts import plain_table
 from scrib_mlflow.core.certifiable import Certifiable
 from scrib_mlflow.core.frontier import FrontierPoint, TargetFrontier
 from scrib_mlflow.core.held_out import ClassRates, PartRates
@@ -16,8 +17,8 @@ GRID = (0.02, 0.05, 0.1, 0.15, 0.2)
 
 
 def part(rate, names, band):
-    """A part in which every class abstains alike."""
-    low_high = (max(rate - 0.1, 0.0), min(rate + 0.1, 1.0)) if band else (NAN, NAN)
+    """A part in which every class abstains alike, its bands so wide to either side."""
+    low_high = (max(rate - band, 0.0), min(rate + band, 1.0)) if band else (NAN, NAN)
     rates = ClassRates(
         n=100,
         n_certain=round(100 - 100 * rate),
@@ -40,13 +41,23 @@ def part(rate, names, band):
     )
 
 
-def make(names=("a", "$b_$"), *, certify=True, swept=None, **changed):
+def make(
+    names=("a", "$b_$"),
+    *,
+    certify=True,
+    swept=None,
+    grid=GRID,
+    band=0.1,
+    slope=1.0,
+    silent_below=0.05,
+    **changed,
+):
     """Abstention of 0.9 less 3 times the target; of one class alone by its number less."""
     swept = names if swept is None else swept
     points = []
     for sweep in (None, *swept):
-        for target in GRID:
-            steep = 3.0 if sweep is None else names.index(sweep) + 1.0
+        for target in grid:
+            steep = slope * (names.index(sweep) + 1.0) if sweep else 3.0
             rate = 0.6 + steep * (0.1 - target) if sweep else 0.9 - 3.0 * target
             shown = names if sweep is None else (sweep,)
             points.append(
@@ -54,9 +65,9 @@ def make(names=("a", "$b_$"), *, certify=True, swept=None, **changed):
                     swept=sweep,
                     target=target,
                     loss=rate,
-                    fitted=part(rate - 0.01, shown, band=False),
-                    held_out=part(rate, shown, band=True),
-                    silent=("a",) if target < 0.05 else (),
+                    fitted=part(rate - 0.01, shown, band=None),
+                    held_out=part(rate, shown, band=band),
+                    silent=("a",) if target < silent_below else (),
                     certifiable_target=1.5 * target if certify and sweep is None else NAN,
                 )
             )
@@ -67,15 +78,20 @@ def make(names=("a", "$b_$"), *, certify=True, swept=None, **changed):
             abstention_rate=0.7 if certify and target > 0.02 else NAN,
             fitted_target=0.02,
         )
-        for target in GRID
+        for target in grid
     ]
-    fields = {"overall_target": None, "n_groups": None, "certify_groups": None, **changed}
+    fields = {
+        "confidence": 0.95,
+        "overall_target": None,
+        "n_groups": None,
+        "certify_groups": None,
+        **changed,
+    }
     return TargetFrontier(
         classes=tuple(names),
         targets=dict.fromkeys(names, 0.1),
         reference=0.1,
         rule_kind="thresholds",
-        confidence=0.95,
         wanted=0.8,
         n_fitted=500,
         n_held_out=499,
@@ -126,8 +142,8 @@ def test_small_figures_have_a_panel_a_class_the_dearest_first():
     found = make()
     panels = frontier_figures.sweep_figure(found, "x").axes
     assert [axes.get_title() for axes in panels] == [
-        r"\$b_\$: 15.0 % saves 10.0 points",
-        "a: 15.0 % saves 5.0 points",
+        "\\$b_\\$\n15.0 % saves 10.0 points",
+        "a\n15.0 % saves 5.0 points",
     ]
     rates = line(panels[0], "all rows").get_ydata()
     assert rates == pytest.approx([60 + 2 * (10 - 100 * target) for target in GRID])
@@ -146,7 +162,7 @@ def test_many_classes_are_folded_and_told():
     assert "20 that abstain most" in by_class.get_suptitle()
     assert "12 of 40 classes" in one.get_suptitle()
     assert "Of 40 classes the 12 with the most" in " ".join(frontiers.sentences(found))
-    assert len(frontiers.class_rows(found)) == 9
+    assert len(frontier_classes.class_rows(found)) == 9
 
 
 def test_tables_have_a_row_a_target_and_a_row_a_class():
@@ -157,7 +173,7 @@ def test_tables_have_a_row_a_target_and_a_row_a_class():
     assert rows[3][0] == "10.0 % *"
     assert rows[3][-1] == "abstain 70.0 %"
     assert len(frontiers.target_rows(found, most=4)) == 5
-    assert frontiers.class_rows(found)[1] == (
+    assert frontier_classes.class_rows(found)[1] == (
         *("$b_$", "10.0 %", "4.0 %", "60.0 %", "5.0 %", "10.0", "15.0 %", "10.0"),
     )
     cells = frontiers.point_rows(found)
@@ -168,8 +184,8 @@ def test_tables_have_a_row_a_target_and_a_row_a_class():
 
 
 def test_sentences_answer_which_targets_can_be_afforded():
-    words = " ".join(frontiers.sentences(make()))
-    assert "At the chosen targets (10.0 %) 60.0 % of the held-out rows abstain, 50.0 to 70" in words
+    words = " ".join(frontiers.sentences(make(band=0.05)))
+    assert "At the chosen targets (10.0 %) 60.0 % of the held-out rows abstain, 55.0 to 65" in words
     assert "lowest target predicted to be certifiable is 3.0 %, at 84.0 % abstention" in words
     assert "the chosen ones are, at 70.0 % abstention" in words
     assert "no certificate" in words
@@ -179,6 +195,7 @@ def test_sentences_answer_which_targets_can_be_afforded():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        ({"silent_below": 1.0}, "class 'a' is never certain among the held-out rows"),
         ({"certify_groups": 9, "n_groups": 4}, "9 groups certify, but a certificate needs 30"),
         ({}, "2,100 certify rows hold too few rows of some class"),
     ],
@@ -187,6 +204,89 @@ def test_what_cannot_be_certified_is_told_with_the_reason(changed, message):
     words = frontiers.certify_sentence(make(certify=False, **changed))
     assert "Nothing here is predicted to be certifiable" in words
     assert message in words
+
+
+def test_another_target_of_a_class_is_never_the_chosen_one():
+    for grid, cells in (
+        ((0.01, 0.1, 0.9), ("1.0 %", "9.0", "90.0 %", "80.0")),
+        ((0.09, 0.1), ("9.0 %", "1.0", "-", "-")),
+        ((0.1, 0.11), ("-", "-", "11.0 %", "1.0")),
+    ):
+        found = make(grid=grid)
+        by_class = {name: rest for name, *rest in frontier_classes.class_rows(found)}
+        assert by_class["a"][3:] == list(cells)
+        drawn(frontier_figures.sweep_figure(found, "x"))
+    panels = frontier_figures.sweep_figure(make(grid=(0.09, 0.1)), "x").axes
+    assert [axes.get_title() for axes in panels] == ["a\n", "\\$b_\\$\n"]
+
+
+def test_a_class_is_expensive_only_where_it_saves_a_point_and_more_than_the_noise():
+    # of '$b_$' a looser target saves 10 points times the slope, of 'a' half of that
+    def words(**changed):
+        return frontier_classes.class_sentences(make(**changed))[0]
+
+    assert "The expensive class is '$b_$'" in words(band=0.095)
+    assert "does not stand out from the noise of 499 held-out rows" in words(band=0.1)
+    assert "does not stand out from the noise" in words(band=0.04, slope=-1.0)
+    assert "The expensive class is '$b_$'" in words(band=0.001, slope=0.11)
+    assert "saves less than a point of abstention" in words(band=0.001, slope=0.09)
+    # a band of 68.27 % is one standard error wide to either side, and two are asked for
+    assert "The expensive" in words(band=0.049, confidence=0.6827)
+    assert "noise" in words(band=0.051, confidence=0.6827)
+
+
+def test_where_some_classes_are_swept_no_more_is_said_of_the_others():
+    some = make(("a", "b", "c"), swept=("a", "b"), band=0.3)
+    assert "No class of those swept is seen to be expensive" in " ".join(frontiers.sentences(some))
+    every = make(("a", "b", "c"), band=0.3)
+    assert "No class is seen to be expensive" in " ".join(frontiers.sentences(every))
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (0.1, "10.0 %"),
+        (0.0002, "0.02 %"),
+        (0.001, "0.1 %"),
+        (0.00125, "0.125 %"),
+        (0.123, "12.3 %"),
+        (0.1234, "12.34 %"),
+        (0.999, "99.9 %"),
+        (NAN, "-"),
+    ],
+)
+def test_targets_are_printed_with_the_digits_they_have(target, text):
+    assert frontier_classes.target_percent(target) == text
+
+
+def test_small_targets_are_told_apart_in_the_tables_and_sentences():
+    found = make(grid=(0.0002, 0.0004, 0.1))
+    assert [row[0] for row in frontiers.target_rows(found)[1:]] == ["0.02 %", "0.04 %", "10.0 % *"]
+    assert "certifiable is 0.03 %" in frontiers.certify_sentence(found)
+    assert frontier_classes.class_rows(found)[1][4] == "0.04 %"
+
+
+def test_long_names_and_control_characters_stay_within_tables_and_figures():
+    names = ("first\nsecond\tthird", "x" * 300)
+    found = make(names, band=0.05)
+    lines = plain_table(frontier_classes.class_rows(found)).splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) < 100
+    words = " ".join(frontiers.sentences(found))
+    assert f"'{'x' * 27}\u2026'" in words
+    assert max(map(len, words.split())) < 40
+    silent = make(names[1:], certify=False, silent_below=1.0)
+    assert len(frontiers.certify_sentence(silent)) < 150
+    for figure in (
+        frontier_figures.frontier_figure(found, "y" * 300),
+        frontier_figures.class_figure(found, "y" * 300),
+        frontier_figures.sweep_figure(found, "y" * 300),
+    ):
+        drawn(figure)
+        assert len(figure.get_suptitle()) < 90
+        for axes in figure.axes:
+            assert max(map(len, axes.get_title().split("\n"))) <= 24
+            assert axes.get_title().replace("\n", "").isprintable()
 
 
 def test_metrics_are_of_the_chosen_targets_and_leave_out_what_is_undefined():

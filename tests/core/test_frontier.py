@@ -137,6 +137,27 @@ def test_prices_along_targets_are_as_good_as_fits_from_scratch():
     assert max(excess) < 0.005
 
 
+@pytest.mark.parametrize(
+    ("chosen", "points", "lowest", "highest"),
+    [
+        (0.1, 5, None, 0.996),
+        (0.1, 5, None, 0.999),
+        (0.1, 200, None, 0.99999),
+        (0.995, 200, 0.99, 0.99999),  # too close for rounding
+    ],
+)
+def test_no_target_is_rounded_up_to_one(chosen, points, lowest, highest):
+    rows = check_rows(SCORES[:100], LABELS[:100], CLASSES, None)
+    constraints = make_constraints(Targets(risk_targets=chosen), CLASSES)
+    asked = make_sweeps(rows, constraints, points=points, lowest=lowest, highest=highest)
+    targets = [each.target for each in asked.sweeps[0]]
+    assert targets == sorted(set(targets))
+    assert 0.99 < targets[-1] <= 0.999
+    assert chosen in targets
+    for each in asked.sweeps[0]:
+        assert each.constraints[0].target == pytest.approx(each.target)
+
+
 def naive_chance(n, target, risk, level=0.05):
     """Return P(Binomial(n, risk) has an upper bound of at most the target)."""
     errors = np.arange(n + 1)
@@ -207,6 +228,35 @@ def test_few_rows_and_few_groups_certify_nothing():
         assert found.n_groups == 100
         known = [not math.isnan(point.certifiable_target) for point in found.joint]
         assert any(known) == some
+
+
+def test_certify_rows_of_groups_count_as_many_as_the_groups_where_their_rows_are_alike():
+    # Of class a, 60 groups of 10 certain rows of which 6 are all wrong; of b, 60 without an error.
+    groups = np.arange(1200) // 10
+    labels = np.repeat([0, 1], 600).astype(np.int32)
+    constraints = make_constraints(Targets(risk_targets=0.3), ("a", "b"))
+    expected = module.Expected(2400, 240, np.array([0.5, 0.5]), 0.05)
+
+    def claims(wrong, groups):
+        sets = np.eye(2, dtype=bool)[np.where(wrong, 1 - labels, labels)]
+        return expect_claims(sets, labels, groups, constraints, expected)
+
+    # Twice the groups are expected to certify: 120 of each class, paid for by Student's quantile.
+    few = (stats.t.ppf(0.95, 119) / stats.norm.ppf(0.95)) ** 2
+    together = claims(groups < 6, groups)
+    assert [claim.n_certain for claim in together] == [int(120 / few)] * 2
+    apart = claims((labels == 0) & (np.arange(1200) % 10 == 0), groups)
+    assert [claim.n_certain for claim in apart] == [int(1200 / few)] * 2
+    plain = claims(groups < 6, None)
+    assert [claim.n_certain for claim in plain] == [1200, 1200]
+    for claim in (*together, *apart):
+        assert claim.least_target == pytest.approx(1 - 0.05 ** (1 / 120))
+    assert [claim.risk for claim in together] == pytest.approx([60.5 / 601, 0.5 / 601])
+    half = 0.5  # of the targets
+    by_hand = [naive_chance(int(120 / few), 0.15, claim.risk) for claim in together]
+    assert chance_of_all(together, half, 0.05) == pytest.approx(math.prod(by_hand))
+    assert chance_of_all(together, half, 0.05) < 0.5
+    assert chance_of_all(plain, half, 0.05) > 0.95
 
 
 def test_groups_widen_bands_and_stay_whole(monkeypatch):
@@ -309,6 +359,9 @@ def test_some_rows_are_taken_with_their_labels():
         ({"rule": "optimal", "scores": np.log(SCORES)}, "no probabilities"),
         ({"certify_rows": 0}, "certify_rows"),
         ({"groups": [1, 2]}, "groups must be one for each"),
+        ({"groups": np.arange(3000) // 5}, "groups is given without certify_groups"),
+        ({"certify_groups": 40}, "certify_groups is given without groups"),
+        ({"groups": np.arange(3000) // 5, "certify_groups": 0}, "certify_groups"),
         ({"labels": np.where(LABELS == 1, 0, LABELS)}, "no row has class 'b'"),
         ({"labels": SCORES}, "not soft labels"),
     ],

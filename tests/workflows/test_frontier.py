@@ -145,6 +145,15 @@ def test_looking_at_the_certify_rows_is_recorded_and_counts_as_a_use(store, rows
     assert "frontier has looked at the labels of these rows" in note
 
 
+def test_another_seed_of_calibrate_is_a_later_use_of_rows_that_were_looked_at(store, rows):
+    base = register_mixture()
+    rows.to_parquet("rows.parquet")
+    assert explore(base, use_certify_rows=True, seed=3).use.number == 1
+    later = scrib_mlflow.calibrate(base, "rows.parquet", "label", risk_targets=0.3, seed=4)
+    assert later.classifier.use.number == 2
+    assert later.classifier.use.total == pytest.approx(0.1)
+
+
 def test_the_command_prints_what_targets_cost_and_what_was_not_read(base):
     words = ["frontier", "--model_uri", base, "--data", "rows.parquet", "--label", "label"]
     words += ["--risk_targets", "{hard: 0.2, default: 0.1}", "--points", "20", "--group", "who"]
