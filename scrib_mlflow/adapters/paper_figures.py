@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -37,7 +38,9 @@ def risk_bars(found: UnequalRisks) -> Figure:
     for place, target in enumerate(found.targets.values()):
         word = "target" if place == 0 else ""
         axes.hlines(100 * target, place - 0.45, place + 0.45, color=BLACK, lw=1.5, label=word)
-    aslant = {"rotation": 25, "ha": "right"} if max(map(len, names)) > WIDEST else {}
+    aslant: dict[str, Any] = (
+        {"rotation": 25, "ha": "right"} if max(map(len, names)) > WIDEST else {}
+    )
     axes.set_xticks(np.arange(len(names)), [short(name) for name in names], **aslant)
     axes.set_ylabel("wrong among the certain rows, %")
     plain(axes)
