@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scrib_mlflow.adapters.figures import BLACK, BLUE, ORANGE, literal, plain
-from scrib_mlflow.adapters.texts import percent
+from scrib_mlflow.adapters.figures import BLACK, BLUE, ORANGE, literal, plain, short
+from scrib_mlflow.adapters.texts import percent, visible
 from scrib_mlflow.core.compare import METRICS, Comparison
 from scrib_mlflow.core.fits import NAN
 from scrib_mlflow.core.methods import OPTIMAL, SCRIB
@@ -31,7 +31,8 @@ AREA = "AUC"  # where curves were drawn
 OURS = (SCRIB, OPTIMAL)
 LEAST_VIOLIN = 5  # trials; fewer are drawn as points
 MARKS = "osD^v<>P"
-WIDEST = 14  # characters of a method's name in a line
+WIDEST, MOST_LINES = 14, 3  # characters of a method's name in a line, and lines
+TITLE = 60  # characters of a model's name
 MOST_CLASSES = 6  # in the figure of class risks
 
 
@@ -128,9 +129,9 @@ def risk_figure(found: Comparison, name: str) -> Figure:
         _violins(axes, spreads)
         for place, (_, risks) in enumerate(spreads):
             _say_silent(axes, place, found.repeats - len(risks), found.repeats)
-        names = [literal(method) for method in found.methods]
+        names = [short(method) for method in found.methods]
         axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
-        axes.set_title(literal(each), fontsize=10, loc="left", pad=22, fontweight="bold")
+        axes.set_title(short(each), fontsize=10, loc="left", pad=22, fontweight="bold")
     for axes in figure.axes[len(shown) :]:
         axes.remove()
     figure.supylabel("wrong among the certain rows of the class, %", fontsize=9)
@@ -160,7 +161,7 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
         up = _values(found, method, "worst_excess")
         x, y = float(np.mean(across)), float(np.mean(up))
         colour = _colour(method)
-        mark = axes.plot(x, y, MARKS[place % len(MARKS)], color=colour, label=literal(method))[0]
+        mark = axes.plot(x, y, MARKS[place % len(MARKS)], color=colour, label=short(method))[0]
         mark.set(markeredgecolor=BLACK, markersize=8, clip_on=False, zorder=3)
         axes.hlines(y, min(across), max(across), color=colour, linewidth=1)
         axes.vlines(x, min(up), max(up), color=colour, linewidth=1)
@@ -191,13 +192,16 @@ def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
 
 def _title(found: Comparison, name: str) -> str:
     splits = f"{found.repeats} random split{'s' * (found.repeats > 1)}"
-    return literal(f"{name}, {found.n_rows:,} fit rows, {splits} into halves")
+    return f"{short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
 
 
 def _spread(axes: Axes, found: Comparison, metric: str) -> None:
     """Draw how a metric spreads, by method."""
     _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
-    names = [literal(textwrap.fill(each, WIDEST)) for each in found.methods]
+    names = [
+        literal(textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026"))
+        for each in found.methods
+    ]
     axes.set_xticks(np.arange(len(names)), names)
 
 

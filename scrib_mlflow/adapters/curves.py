@@ -10,17 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters.figures import BLACK, BLUE, GREY, ORANGE, literal, plain
+from scrib_mlflow.adapters.figures import BLACK, BLUE, GREEN, GREY, ORANGE, plain, short
 from scrib_mlflow.adapters.texts import percent
 from scrib_mlflow.core.compare import Comparison
 from scrib_mlflow.core.curves import DELTA, Curve
 from scrib_mlflow.core.methods import LABEL, OPTIMAL, SCRIB, SGR, SHARED, TOP
 
-GREEN, VERMILION, PURPLE = "#009E73", "#D55E00", "#CC79A7"
+VERMILION, PURPLE = "#D55E00", "#CC79A7"
 COLOURS = {SCRIB: BLUE, OPTIMAL: GREEN, SHARED: PURPLE, SGR: ORANGE}
 OTHERS = (VERMILION, BLACK, GREY)  # of SGR on trust
 STYLES = {SCRIB: "-", OPTIMAL: "--", SHARED: ":", SGR: "-."}
 ACROSS = np.linspace(0, 1, 401)  # ambiguities at which curves of several splits are averaged
+LONGEST = 80  # characters of a title
 
 
 def curve_sentences(found: Comparison) -> list[str]:
@@ -62,7 +63,7 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
         area = (
             f"AUC {100 * np.mean([each.auc for each in drawn]):.2f}" if drawn else "never certain"
         )
-        look = {"color": colour, "linestyle": style, "label": literal(f"{method}, {area}")}
+        look = {"color": colour, "linestyle": style, "label": f"{short(method)}, {area}"}
         _line(curves, 100 * ACROSS, [_heights(each) for each in drawn], look)
         _line(risks, *_realised(drawn), look)
     start = 100 * (1 - np.mean([each.top_risk for each in every]))
@@ -89,7 +90,7 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
     )
     splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
     marks = "squares: the same end points for all; dashes: as asked for"
-    figure.suptitle(literal(f"{title}, {splits}\n{marks}"), fontsize=11)
+    figure.suptitle(f"{short(title, LONGEST)}, {splits}\n{marks}", fontsize=11)
     return figure
 
 
@@ -98,12 +99,17 @@ def _heights(curve: Curve) -> NDArray[np.float64]:
 
 
 def _realised(drawn: Sequence[Curve]) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-    """Return the targets that all splits have, and the risk that each split has there, in %."""
+    """Return the targets in the reach of all splits, and the risk of each split there, in %.
+
+    Each split has targets of its own; between two of them its risk is on the straight line.
+    """
     if not drawn:
         return np.zeros(0), []
-    shortest = min((curve.targets for curve in drawn), key=len)
-    risks = [100 * np.array(curve.risk[: len(shortest)]) for curve in drawn]
-    return 100 * np.array(shortest), risks
+    low = max(curve.targets[0] for curve in drawn)
+    high = min(curve.targets[-1] for curve in drawn)
+    targets = np.unique([target for curve in drawn for target in curve.targets])
+    targets = targets[(targets >= low) & (targets <= high)]
+    return 100 * targets, [100 * np.interp(targets, curve.targets, curve.risk) for curve in drawn]
 
 
 def _line(

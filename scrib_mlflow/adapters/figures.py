@@ -19,6 +19,7 @@ from scrib_mlflow.serving import answer_values, recalibrated
 
 MOST_CLASSES = 20
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
+GREEN = "#009E73"
 BINS = 40
 LARGEST = 1e150  # of a score that is drawn: the square of it is still a number
 LONGEST = 28  # characters of a class's name

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scrib_mlflow.adapters.figures import BLACK, BLUE, GREY, ORANGE, literal, plain
+from scrib_mlflow.adapters.figures import BLACK, BLUE, GREEN, GREY, ORANGE, plain, short
 from scrib_mlflow.core.methods import LABEL, OPTIMAL, SCRIB, SGR
 from scrib_mlflow.paper.optimisers import OURS, OptimiserRun
 from scrib_mlflow.paper.unequal import UnequalRisks
 
-GREEN = "#009E73"
 COLOURS = {SGR: GREY, LABEL: ORANGE, SCRIB: BLUE, OPTIMAL: GREEN}
 OVERALL = "overall"
+WIDEST = 12  # characters of a name that fit below its bars
+TITLE = 60
 
 
 def risk_bars(found: UnequalRisks) -> Figure:
@@ -29,15 +32,35 @@ def risk_bars(found: UnequalRisks) -> Figure:
         at = np.arange(len(names)) + width * (place + 0.5) - 0.4
         heights = [0.0 if math.isnan(value) else 100 * value for value in values]
         axes.bar(at, heights, width, color=COLOURS[method], label=method)
+        for across, value in zip(at, values, strict=True):
+            if math.isnan(value):
+                _say_silent(axes, across)
     for place, target in enumerate(found.targets.values()):
         word = "target" if place == 0 else ""
         axes.hlines(100 * target, place - 0.45, place + 0.45, color=BLACK, lw=1.5, label=word)
-    axes.set_xticks(np.arange(len(names)), [literal(name) for name in names])
+    aslant: dict[str, Any] = (
+        {"rotation": 25, "ha": "right"} if max(map(len, names)) > WIDEST else {}
+    )
+    axes.set_xticks(np.arange(len(names)), [short(name) for name in names], **aslant)
     axes.set_ylabel("wrong among the certain rows, %")
     plain(axes)
-    figure.suptitle(literal(f"{found.data}: risks under unequal targets"), fontsize=11)
+    figure.suptitle(f"{short(found.data)}: risks under unequal targets", fontsize=11)
     figure.legend(loc="outside lower center", ncols=5, frameon=False)
     return figure
+
+
+def _say_silent(axes: Axes, across: float) -> None:
+    """Write where a bar would stand that the class is never certain."""
+    axes.annotate(
+        "silent",
+        (across, 0),
+        (0, 3),
+        textcoords="offset points",
+        rotation=90,
+        ha="center",
+        va="bottom",
+        fontsize=7,
+    )
 
 
 def losses(found: Mapping[str, Sequence[OptimiserRun]]) -> Figure:
@@ -55,7 +78,7 @@ def losses(found: Mapping[str, Sequence[OptimiserRun]]) -> Figure:
         axes.set_xscale("log")
         axes.set_yticks(range(len(methods)), methods)
         axes.invert_yaxis()
-        axes.set_title(literal(name), fontsize=9)
+        axes.set_title(short(name, TITLE), fontsize=9)
         plain(axes)
     all_axes[-1].set_xlabel("final loss of each random half; bars: medians")
     return figure

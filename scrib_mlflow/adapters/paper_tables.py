@@ -20,6 +20,7 @@ from scrib_mlflow.paper.unequal import HARDEST, OVERALL, UnequalRisks
 
 METHODS = (SGR, LABEL, SHARED, SCRIB)  # in the order of the paper's columns
 NOTHING = "-"
+HABIT = "Splits of the same rows are not independent samples: p-values are only the paper's habit."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +76,8 @@ def excess_table(found: Mapping[str, Comparison], *, by_group: bool) -> PaperTab
         notes=(
             "Mean of (risk - target)+ over classes and repeats, on rows that were not fitted; a "
             "class without certain rows counts as 0. The p-value is of Welch's t-test between "
-            "SCRIB and the best of SGR, LABEL and SCRIB-, over classes and repeats. SGR may miss "
-            f"its target with probability {DELTA:g}, as in the paper.",
+            "SCRIB and the best of SGR, LABEL and SCRIB-, over classes and repeats. "
+            f"{HABIT} SGR may miss its target with probability {DELTA:g}, as in the paper.",
             *_silent_note(found),
         ),
     )
@@ -119,8 +120,9 @@ def ambiguity_table(found: Mapping[str, Comparison]) -> PaperTable:
         header=("data", *methods, *(f"{m} size" for m in methods)),
         rows=tuple(rows),
         notes=(
-            "The paper calls the share of sets that are not of one member chance ambiguity, empty "
-            "ones included; here that is abstention.",
+            "The paper defines chance ambiguity as P(|H| > 1), but its algorithm counts 1 - "
+            "certain rows / rows, which holds empty sets as well. Here the first columns are that "
+            "count, abstention.",
         ),
     )
 

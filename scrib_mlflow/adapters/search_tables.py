@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scrib_mlflow.adapters.paper_tables import NOTHING, PaperTable, short, spread
+from scrib_mlflow.adapters.paper_tables import HABIT, NOTHING, PaperTable, short, spread
 from scrib_mlflow.core.curves import DELTA, Curve
 from scrib_mlflow.core.methods import OPTIMAL, SCRIB, SGR, SHARED
 from scrib_mlflow.paper import quoted
@@ -42,7 +42,7 @@ def curve_tables(found: Mapping[str, Sequence[Sequence[Curve]]]) -> list[PaperTa
                 "Mean and standard deviation over splits, in which groups stay whole. Every curve "
                 "starts at abstention 0 with the accuracy of the top class and ends at abstention "
                 f"1 with accuracy 1. SGR may miss its target with probability {DELTA:g}, as in the "
-                "paper.",
+                f"paper. {HABIT}",
             ),
         ),
         PaperTable(

@@ -19,7 +19,7 @@ from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.paper.extras import require
 
 HIDDEN = 128
-DROPOUT = 0.5
+DROPOUT_RATE = 0.5
 EPOCHS, BATCH, LEARNING_RATE = 60, 64, 1e-3
 PASSES = 100
 
@@ -101,10 +101,10 @@ def _network(torch: Any, d: int, k: int) -> Any:
     return layers.Sequential(
         layers.Linear(d, HIDDEN),
         layers.ReLU(),
-        layers.Dropout(DROPOUT),
+        layers.Dropout(DROPOUT_RATE),
         layers.Linear(HIDDEN, HIDDEN),
         layers.ReLU(),
-        layers.Dropout(DROPOUT),
+        layers.Dropout(DROPOUT_RATE),
         layers.Linear(HIDDEN, k),
     )
 

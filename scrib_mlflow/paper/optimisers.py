@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.checks import labels_for
 from scrib_mlflow.core.fit import check_seed, fit_thresholds
-from scrib_mlflow.core.fits import NAN
 from scrib_mlflow.core.halves import halve
 from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.core.targets import Target
@@ -47,19 +46,6 @@ class OptimiserRun:
     evaluations: int | None  # of the loss, where it is asked for one thresholds at a time
     seconds: float = field(compare=False)  # of one processor
     seconds_ratio: float = field(compare=False)  # to ours on the same rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimiserSummary:
-    """A method over all repeats: means and standard deviations."""
-
-    method: str
-    repeats: int
-    loss: float
-    loss_sd: float  # NaN of one repeat
-    seconds: float = field(compare=False)
-    seconds_sd: float = field(compare=False)
-    seconds_ratio: float = field(compare=False)
 
 
 class _Reached(NamedTuple):
@@ -130,26 +116,6 @@ def compare_optimisers(
             _warm_up(searches, surface)
         runs += _run_all(searches, surface, repeat, _search_seed(seed, repeat))
     return tuple(runs)
-
-
-def summarise_optimisers(runs: Sequence[OptimiserRun]) -> tuple[OptimiserSummary, ...]:
-    """Return means and standard deviations by method, in the order of the runs."""
-    summaries = []
-    for method in dict.fromkeys(run.method for run in runs):
-        own = [run for run in runs if run.method == method]
-        losses, seconds = [run.loss for run in own], [run.seconds for run in own]
-        summaries.append(
-            OptimiserSummary(
-                method=method,
-                repeats=len(own),
-                loss=float(np.mean(losses)),
-                loss_sd=_deviation(losses),
-                seconds=float(np.mean(seconds)),
-                seconds_sd=_deviation(seconds),
-                seconds_ratio=float(np.mean([run.seconds_ratio for run in own])),
-            )
-        )
-    return tuple(summaries)
 
 
 def minimise_with_scipy(surface: Surface, method: str, seed: int) -> _Reached:
@@ -268,7 +234,3 @@ def _warm_up(searches: Mapping[str, Search], surface: Surface) -> None:
 
 def _search_seed(seed: int, repeat: int) -> int:
     return int(np.random.default_rng([seed, repeat]).integers(MOST_SEED))
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else NAN

@@ -27,6 +27,7 @@ from scrib_mlflow.paper.unequal import measure_unequal
 Value = TypeVar("Value")
 
 MOST_CLASSES = 20  # beyond, only class risks are measured: the rest takes hours
+WAIVE = ", or waive it by name"  # advice that these experiments have no option for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class Findings:
     tables: Sequence[PaperTable]
     figures: dict[str, Figure] = field(default_factory=dict)
     comparisons: dict[str, Comparison] = field(default_factory=dict)  # by data
+    notes: Sequence[str] = ()  # what was left out, where no table is left to say it
 
 
 Experiment = Callable[[Sequence[Outputs], Effort], Findings]
@@ -63,18 +65,20 @@ def class_risks(data: Sequence[Outputs], effort: Effort) -> Findings:
     drawn = {
         f"risks_{name}": comparisons.risk_figure(value, name) for name, value in by_name.items()
     }
-    return Findings(tables=_noted(tables, left), figures=drawn, comparisons=by_name)
+    return _findings(tables, left, figures=drawn, comparisons=by_name)
 
 
 def by_group(data: Sequence[Outputs], effort: Effort) -> Findings:
     """Measure the same where patients or recordings stay whole."""
     grouped = [each for each in data if each.groups is not None]
+    if not grouped:
+        return Findings(tables=[], notes=["no data set has groups."])
     found, left = _each(
         grouped, "class risks by group", lambda each, bar: _compare(each, effort, bar, whole=True)
     )
     by_name = {each.name: value for each, value in found}
     tables = [paper_tables.excess_table(by_name, by_group=True)] if by_name else []
-    return Findings(tables=_noted(tables, left))
+    return _findings(tables, left)
 
 
 def _compare(outputs: Outputs, effort: Effort, bar: Progress, *, whole: bool = False) -> Comparison:
@@ -100,8 +104,9 @@ def overall_risk(data: Sequence[Outputs], effort: Effort) -> Findings:
         lambda each, bar: measure_curves(each, effort.repeats, effort.seed, bar),
     )
     by_name = {each.name: value for each, value in found}
-    return Findings(
-        tables=_noted(curve_tables(by_name), left),
+    return _findings(
+        curve_tables(by_name),
+        left,
         figures={f"curves_{name}": curve_figure(each, name) for name, each in by_name.items()},
     )
 
@@ -114,8 +119,9 @@ def unequal_targets(data: Sequence[Outputs], effort: Effort) -> Findings:
         lambda each, bar: measure_unequal(each, effort.repeats, effort.seed, bar),
     )
     values = [value for _, value in found]
-    return Findings(
-        tables=_noted(paper_tables.unequal_tables(values), left),
+    return _findings(
+        paper_tables.unequal_tables(values),
+        left,
         figures={f"unequal_{each.data}": paper_figures.risk_bars(each) for each in values},
     )
 
@@ -128,7 +134,7 @@ def one_threshold(data: Sequence[Outputs], effort: Effort) -> Findings:
         lambda each, bar: measure_same_certain(each, effort.repeats, effort.seed, bar),
     )
     table = paper_tables.same_certain_table([value for _, value in found])
-    return Findings(tables=_noted([table], left))
+    return _findings([table], left)
 
 
 def correlation(data: Sequence[Outputs], effort: Effort) -> Findings:
@@ -141,7 +147,7 @@ def correlation(data: Sequence[Outputs], effort: Effort) -> Findings:
         ),
     )
     by_name = {each.name: value for each, value in found}
-    return Findings(tables=_noted([correlation_table(by_name)], left))
+    return _findings([correlation_table(by_name)], left)
 
 
 def optimisers(data: Sequence[Outputs], effort: Effort) -> Findings:
@@ -149,8 +155,9 @@ def optimisers(data: Sequence[Outputs], effort: Effort) -> Findings:
     found, left = _each(data, "optimisers", lambda each, bar: _optimise(each, effort, bar))
     by_name = {each.name: value for each, value in found}
     left += [f"{name} is left out: {reason}." for name, reason in skipped_optimisers().items()]
-    return Findings(
-        tables=_noted(optimiser_tables(by_name), left),
+    return _findings(
+        optimiser_tables(by_name),
+        left,
         figures={"losses": paper_figures.losses(by_name)} if by_name else {},
     )
 
@@ -193,7 +200,7 @@ def _each(
         try:
             found.append((each, measure(each, _bar(f"{what}, {each.name}"))))
         except ScribError as error:
-            left.append(f"{each.name} is left out: {error}.")
+            left.append(f"{each.name} is left out: {str(error).removesuffix(WAIVE)}.")
     return found, left
 
 
@@ -201,9 +208,17 @@ def _bar(what: str) -> Progress:
     return lambda turns: progress(turns, what=what, unit="splits")
 
 
-def _noted(tables: Sequence[PaperTable], left: Sequence[str]) -> list[PaperTable]:
-    """Return tables, the last of which says what was left out."""
+def _findings(
+    tables: Sequence[PaperTable],
+    left: Sequence[str],
+    figures: dict[str, Figure] | None = None,
+    comparisons: dict[str, Comparison] | None = None,
+) -> Findings:
+    """Return what was found; the last table says what was left out, or notes where none is."""
     kept = [table for table in tables if table.rows]
-    if not kept or not left:
-        return kept
-    return [*kept[:-1], kept[-1].with_notes(left)]
+    return Findings(
+        tables=[*kept[:-1], kept[-1].with_notes(left)] if kept else [],
+        figures=figures or {},
+        comparisons=comparisons or {},
+        notes=() if kept else left,
+    )

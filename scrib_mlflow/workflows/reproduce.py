@@ -68,10 +68,12 @@ def run(settings: Reproduce, say: Callable[[str], None]) -> Reproduced:
     with runs.open_run("reproduce") as run_id:
         runs.log_settings(run_id, settings)
         tables = [paper_tables.data_table(data).with_notes(left)]
+        _log_table(tables[0])
         for name in chosen:
             say(f"{name}: {len(data)} data sets")
             found = EXPERIMENTS[name](data, effort)
             _log(found)
+            tables[0] = tables[0].with_notes([f"{name}: {note}" for note in found.notes])
             tables += found.tables
             runs.log_texts_and_figures({"paper.md": markdown(tables)}, {})  # kept if the next fails
         runs.set_tags({}, _note(tables, repeats))
@@ -107,14 +109,18 @@ def _data(settings: Reproduce) -> tuple[list[Outputs], list[str]]:
 def _log(found: Findings) -> None:
     """Log tables and figures, and a run for each method on each data set."""
     for table in found.tables:
-        rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
-        runs.log_rows(rows, f"tables/{_safe(table.name)}.json")
+        _log_table(table)
     figures = {f"figures/{_safe(name)}.png": figure for name, figure in found.figures.items()}
     runs.log_texts_and_figures({}, figures)
     for data, comparison in found.comparisons.items():
         for method in comparison.methods:
             params = {"data": data, "method": method}
             runs.log_child(f"{data}: {method}", params, comparison.means(method))
+
+
+def _log_table(table: PaperTable) -> None:
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    runs.log_rows(rows, f"tables/{_safe(table.name)}.json")
 
 
 def _safe(name: str) -> str:

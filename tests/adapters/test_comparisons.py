@@ -73,6 +73,23 @@ def test_class_risks_stand_beside_their_targets_and_silent_repeats_are_said():
     assert not first.texts
 
 
+def test_long_names_are_shortened():
+    long = "a very long name of a class or of a method that no figure has room for"
+    found = make(2, methods=("SCRIB", f"SGR on {long}"))
+    found = replace(
+        found,
+        targets={long: 0.1},
+        trials=tuple(replace(t, excess={long: 0.0}, risk={long: 0.1}) for t in found.trials),
+    )
+    risks = comparisons.risk_figure(found, long * 2)
+    assert risks.axes[0].get_title(loc="left") == "a very long name of a class\u2026"
+    drawn = [text.get_text() for text in risks.axes[0].get_xticklabels()]
+    assert drawn == ["SCRIB", "SGR on a very long name of \u2026"]
+    assert max(map(len, risks.get_suptitle().splitlines())) < 120
+    words = comparisons.excess_figure(found, "x").axes[1].get_xticklabels()[1].get_text()
+    assert words.splitlines() == ["SGR on a very", "long name of a", "class or of a\u2026"]
+
+
 def test_of_many_classes_those_most_above_their_target_are_drawn():
     names = [f"c{j}" for j in range(9)]
     found = make(2, methods=("SCRIB",))

@@ -10,10 +10,10 @@ from tests.adapters.test_comparisons import make
 NAN = float("nan")
 
 
-def curve(method, *, risk=(0.1, 0.2), ambiguity=(0.5, 0.25), auc=0.9):
+def curve(method, *, targets=(0.1, 0.2), risk=(0.1, 0.2), ambiguity=(0.5, 0.25), auc=0.9):
     return Curve(
         method=method,
-        targets=(0.1, 0.2),
+        targets=targets,
         ambiguity=ambiguity,
         risk=risk,
         top_risk=0.4,
@@ -46,6 +46,23 @@ def test_lines_are_means_of_the_splits_from_one_end_point_to_the_other():
     assert line.get_label() == "SCRIB, AUC 85.00"
     asked = lines(realised)["SCRIB"].get_xydata()
     assert asked == pytest.approx(np.array([[10, 15], [20, 20]]))
+
+
+def test_splits_that_hit_their_own_targets_lie_on_the_diagonal():
+    few, many = (0.04, 0.08, 0.12), (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07)
+    drawn = [
+        (curve("SCRIB", targets=each, risk=each, ambiguity=(0.5,) * len(each)),)
+        for each in (few, many)
+    ]
+    line = lines(curves.curve_figure(drawn, "x").axes[1])["SCRIB"].get_xydata()
+    assert line[:, 0] == pytest.approx([4, 5, 6, 7])
+    assert line[:, 1] == pytest.approx(line[:, 0])
+
+
+def test_a_target_at_which_a_split_is_never_certain_leaves_a_gap_there_alone():
+    drawn = [(curve("SCRIB", risk=(NAN, 0.2)),), (curve("SCRIB"),)]
+    line = lines(curves.curve_figure(drawn, "x").axes[1])["SCRIB"].get_xydata()
+    assert line.tolist() == [[10, pytest.approx(NAN, nan_ok=True)], [20, 20]]
 
 
 def test_a_method_that_is_never_certain_is_named_without_a_line():

@@ -1,10 +1,13 @@
 """Data for the paper's experiments: what they are, and files that cannot be used."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 
 from scrib_mlflow.adapters import datasets
-from scrib_mlflow.errors import ScribError
+from scrib_mlflow.errors import InvalidDataError, ScribError
 
 
 def save(path, **arrays):
@@ -81,6 +84,33 @@ def test_files_that_cannot_be_used_are_told_in_a_sentence(tmp_path, arrays, mess
     save(tmp_path / "x.npz", **arrays)
     with pytest.raises(ScribError, match=message):
         list(datasets.saved(str(tmp_path)))
+
+
+def test_names_given_as_bytes_are_read_as_text(tmp_path):
+    names = np.array(["a", "caf\u00e9"])
+    path = save(tmp_path / "x.npz", class_names=np.char.encode(names, "utf-8"), meta=np.array(b"b"))
+    found = datasets.read_saved(path)
+    assert (found.classes, found.origin) == (("a", "caf\u00e9"), "b")
+    save(path, class_names=np.array([b"a", b"\xff"]))
+    with pytest.raises(InvalidDataError, match=r"class_names of .*x\.npz are bytes"):
+        datasets.read_saved(path)
+
+
+def test_files_that_are_no_whole_npz_are_named_in_a_sentence(tmp_path):
+    path = tmp_path / "x.npz"
+    whole = save(path).read_bytes()
+    array = io.BytesIO()
+    np.save(array, np.zeros(3))
+    flipped = bytearray(whole)
+    flipped[len(whole) // 3] ^= 0xFF
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        file.writestr("probs", b"no array")
+    bad = [b"", whole[:10], whole[: len(whole) // 2], whole[:-5], flipped, array.getvalue()]
+    for content in [*bad, packed.getvalue()]:
+        path.write_bytes(content)
+        with pytest.raises(InvalidDataError, match=r"x\.npz (cannot be read as npz|has no array)"):
+            datasets.read_saved(path)
 
 
 def test_a_folder_without_outputs_is_told(tmp_path):

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from scrib_mlflow.core.fit import fit_thresholds
 from scrib_mlflow.paper.one_threshold import ONE, equal_certain_threshold, measure_same_certain
 from scrib_mlflow.paper.outputs import Outputs
+from scrib_mlflow.paper.splits import random_halves
 from scrib_mlflow.paper.unequal import hardest_class, measure_unequal
 from scrib_mlflow.synthetic import draw_scores
 from tests.oracles import naive_counts
@@ -50,6 +52,17 @@ def test_both_are_certain_of_as_many_rows_and_counted_on_the_others():
         assert found.size_ambiguity[method] >= found.certain[method]
 
 
+def test_a_set_holds_the_truth_where_its_score_reaches_its_threshold():
+    data = outputs(600)
+    found = measure_same_certain(data, repeats=1, seed=4)
+    (split,) = random_halves(data, 1, 4)
+    fit = fit_thresholds(*split.to_fit(data), data.target, classes=data.classes, seed=4)
+    scores, labels = data.scores[~split.fitted], data.labels[~split.fitted]
+    held = [row[j] >= fit.rule.thresholds[j] for row, j in zip(scores, labels, strict=True)]
+    assert found.holds_truth["SCRIB"] == pytest.approx(np.mean(held))
+    assert 0.5 < np.mean(held) < 1
+
+
 def test_the_hardest_class_is_the_one_least_often_right():
     data = outputs(2000)
     right = data.scores.argmax(axis=1) == data.labels
@@ -63,8 +76,6 @@ def test_risks_under_unequal_targets_are_means_over_the_measured_halves():
     assert found.targets == {"a": 0.05, "b": 0.15, "c": 0.05, "d": 0.05, "e": 0.05}
     assert [*found.risks] == ["SGR", "LABEL", "SCRIB", "optimal"]
     # The same halves once more, by the formula of LABEL alone.
-    from scrib_mlflow.paper.splits import random_halves  # noqa: PLC0415
-
     (split,) = random_halves(data, 1, 4)
     scores, labels = data.scores[split.fitted], data.labels[split.fitted]
     thresholds = []

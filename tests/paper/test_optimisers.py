@@ -11,12 +11,10 @@ from scrib_mlflow.paper.optimisers import (
     OPTIMISERS,
     OURS,
     SCIPY,
-    OptimiserRun,
     compare_optimisers,
     minimise_with_bayes,
     minimise_with_scipy,
     skipped_optimisers,
-    summarise_optimisers,
 )
 from scrib_mlflow.paper.surface import Surface, open_surface
 from scrib_mlflow.synthetic import draw_scores
@@ -124,20 +122,3 @@ def test_bad_input_is_told_in_a_sentence(options, message):
     asked = {"targets": 0.1, "repeats": 1, **options}
     with pytest.raises(ScribError, match=message):
         compare_optimisers(*rows(6), **asked)
-
-
-def test_summary_is_mean_and_deviation_by_method():
-    runs = [
-        OptimiserRun(
-            method=method, repeat=j, loss=loss, evaluations=None, seconds=2.0 * loss,
-            seconds_ratio=loss,
-        )
-        for method, losses in {"a": (1.0, 3.0), "b": (5.0,)}.items()
-        for j, loss in enumerate(losses)
-    ]  # fmt: skip
-    a, b = summarise_optimisers(runs)
-    assert (a.method, a.repeats, a.loss, a.seconds, a.seconds_ratio) == ("a", 2, 2.0, 4.0, 2.0)
-    assert a.loss_sd == pytest.approx(2**0.5)
-    assert a.seconds_sd == pytest.approx(8**0.5)
-    assert (b.method, b.loss) == ("b", 5.0)
-    assert np.isnan(b.loss_sd)

@@ -12,6 +12,7 @@ import scrib_mlflow
 from scrib_mlflow.cli import main
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.paper import quoted
+from scrib_mlflow.studies import Reproduce
 from scrib_mlflow.synthetic import draw_scores
 from scrib_mlflow.workflows.experiments import EXPERIMENTS
 
@@ -48,7 +49,7 @@ def test_every_experiment_gives_its_table_beside_the_papers(outputs):
     run = mlflow.get_run(done.run_id)
     assert run.data.params["repeats"] == "2"
     path = Path(mlflow.artifacts.download_artifacts(run_id=done.run_id, artifact_path=""))
-    assert {f"{name}.json" for name in tables} - {"data.json"} == {
+    assert {f"{name}.json" for name in tables} == {
         item.name for item in (path / "tables").iterdir()
     }
     logged = json.loads((path / "tables" / "excess.json").read_text(encoding="utf-8"))
@@ -77,6 +78,40 @@ def test_optimisers_are_told_by_loss_and_time(outputs):
     losses = [float(cell) for cell in row[2:]]
     assert losses[-1] == min(losses)  # ours
     assert lines.index("Seconds of one processor") > place
+
+
+def test_what_is_left_out_is_said_even_where_no_table_is_left(outputs):
+    for name in ("grouped", "plain"):
+        (outputs / f"{name}.npz").unlink()
+    chosen = ["by_group", "overall_risk", "unequal_targets", "one_threshold", "correlation"]
+    done = scrib_mlflow.reproduce(outputs=str(outputs), repeats=2, experiments=chosen)
+    (table,) = done.tables
+    assert table.name == "data"
+    many = "many is left out: it has more than 20 classes."
+    assert table.notes[1:] == (
+        "by_group: no data set has groups.",
+        *(f"{name}: {many}" for name in chosen[1:]),
+    )
+    text = mlflow.artifacts.load_text(f"runs:/{done.run_id}/paper.md")
+    assert "by_group: no data set has groups." in text
+
+
+def test_nobody_is_told_to_waive_a_class_where_nothing_can_be_waived(outputs):
+    scores, labels = draw_scores(60, noise=1.0, signal=(5.0, 2.0, 3.0))
+    labels[labels == 1] = 0
+    labels[7] = 1
+    np.savez(outputs / "grouped.npz", probs=scores, y=labels, groups=np.arange(60) // 20)
+    (outputs / "many.npz").unlink()
+    options = {"outputs": str(outputs), "repeats": 2, "experiments": ["by_group"]}
+    (table,) = scrib_mlflow.reproduce(**options).tables
+    (note,) = (note for note in table.notes if note.startswith("by_group: grouped is left out"))
+    assert "class '1' has 1 group" in note
+    assert "waive" not in note
+
+
+def test_help_names_every_experiment():
+    told = Reproduce.model_fields["experiments"].description
+    assert told.removeprefix("which: ").split(";")[0].split(", ") == list(EXPERIMENTS)
 
 
 @pytest.mark.parametrize(
