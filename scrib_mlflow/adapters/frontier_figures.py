@@ -10,11 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from scrib_mlflow.adapters.figures import BLACK, BLUE, GREY, MOST_CLASSES, ORANGE, plain, short
+from scrib_mlflow.adapters.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    MOST_CLASSES,
+    ORANGE,
+    plain,
+    short,
+)
 from scrib_mlflow.adapters.frontier_classes import effects, saving
 from scrib_mlflow.core.frontier import FrontierPoint, TargetFrontier
 
-GREEN = "#009E73"  # told apart from the others by all eyes
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of targets, in percent
 MOST_SWEPT = 12  # classes in a figure
 LONGEST = 22  # characters of a name above a panel
