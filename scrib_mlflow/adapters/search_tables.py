@@ -104,8 +104,8 @@ def optimiser_tables(found: Mapping[str, Sequence[OptimiserRun]]) -> list[PaperT
             header=("data", *OPTIMISERS),
             rows=tuple(loss),
             notes=(
-                f"Mean and standard deviation over {repeats} random halves; losses are those of "
-                "the rule as it is served. Greedy is the paper's descent, written anew from its "
+                f"Mean and standard deviation; random halves: {repeats}. Losses are those of the "
+                "rule as it is served. Greedy is the paper's descent, written anew from its "
                 "text, with ties heeded and a silent class counted as risk 1: kinder than the "
                 "published code.",
             ),
