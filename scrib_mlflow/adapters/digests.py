@@ -6,6 +6,7 @@ The hash of a row is defined value by value and not by pandas, so that any engin
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -20,8 +21,9 @@ from scrib_mlflow.errors import InvalidDataError
 
 LABEL = "\0label"  # no column of a file is called so
 MISSING = np.uint64(0x6D697373696E6721)
+SALTS = np.arange(1, 5, dtype=np.uint64)  # of the sums of a digest
 MANY_ROWS = 1_000_000
-KEPT_OF_MANY = 16  # one in so many
+KEPT_OF_MANY = 16  # one in so many, and of these again where they are still many
 UNLIKELY = 1e-6
 
 
@@ -36,9 +38,20 @@ class Overlap(NamedTuple):
 
 def digest(table: pd.DataFrame) -> str:
     """Return a digest of all rows, the same in any order of rows and columns."""
+    return digest_of(table.columns, digest_sums(row_hashes(table)))
+
+
+def digest_sums(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return (5,) the number of rows and sums of their hashes; those of parts add up."""
+    sums = [mix(hashes ^ mix(salt)).sum(dtype=np.uint64) for salt in SALTS]
+    return np.array([len(hashes), *sums], dtype=np.uint64)
+
+
+def digest_of(columns: Iterable[object], sums: NDArray[np.uint64]) -> str:
+    """Return the digest of a table with these columns, from the sums over all of its rows."""
     text = hashlib.blake2b(digest_size=16)
-    text.update("\0".join(sorted(map(str, table.columns))).encode())
-    text.update(np.sort(row_hashes(table)).tobytes())
+    text.update("\0".join(sorted(map(str, columns))).encode())
+    text.update(sums.astype("<u8").tobytes())
     return text.hexdigest()
 
 
@@ -52,21 +65,33 @@ def case_hashes(
     return row_hashes(features.assign(**{LABEL: labels}), np.float32)
 
 
-def row_hashes(table: pd.DataFrame, number: DTypeLike = np.float64) -> NDArray[np.uint64]:
+def row_hashes(
+    table: pd.DataFrame, number: DTypeLike = np.float64, text: Collection[str] = ()
+) -> NDArray[np.uint64]:
     """Return a hash of each row's contents, whatever the order of the columns.
 
-    Columns of numbers are hashed as numbers of one type and everything else as text. Missing is
-    one value, of whatever type.
+    Columns of numbers are hashed as numbers of one type and everything else as text, as are the
+    columns that `text` names, whatever they hold. Missing is one value, of whatever type.
     """
     total = np.zeros(len(table), dtype=np.uint64)
     for name in table.columns:
         values = table[name]
-        if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        if name not in text and _are_numbers(values):
             hashes = _number_bits(values, number)
         else:
             hashes = _text_hashes(values)
         total += mix(hashes ^ _text_hash(str(name)))
     return mix(total)
+
+
+def _are_numbers(values: pd.Series) -> bool:
+    """Return whether a column holds numbers or truths, also where pandas knows only objects.
+
+    A part of a column must say the same as the whole, and truths are objects where one is missing.
+    """
+    if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return True
+    return values.dtype == np.object_ and pd.api.types.infer_dtype(values, skipna=True) == "boolean"
 
 
 def key_hashes(values: pd.Series) -> NDArray[np.uint64]:
@@ -87,8 +112,16 @@ def key_hashes(values: pd.Series) -> NDArray[np.uint64]:
 
 def thin(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], int]:
     """Return the hashes worth keeping of many rows, and the modulus that they are multiples of."""
-    modulus = KEPT_OF_MANY if len(hashes) > MANY_ROWS else 1
-    return _multiples(hashes, modulus), modulus
+    modulus = thinning(len(hashes))
+    return multiples(hashes, modulus), modulus
+
+
+def thinning(n: int) -> int:
+    """Return the modulus that leaves few enough of n hashes; a lower one divides it."""
+    modulus = 1
+    while n > MANY_ROWS * modulus:
+        modulus *= KEPT_OF_MANY
+    return modulus
 
 
 def compare_rows(known: NDArray[np.uint64], fresh: NDArray[np.uint64], modulus: int = 1) -> Overlap:
@@ -99,7 +132,7 @@ def compare_rows(known: NDArray[np.uint64], fresh: NDArray[np.uint64], modulus: 
     rows than the highest plausible chance explains are rows that were used before; it is asked both
     ways, because few known rows say little of chance.
     """
-    known, fresh = _multiples(known, modulus), _multiples(fresh, modulus)
+    known, fresh = multiples(known, modulus), multiples(fresh, modulus)
     return Overlap(
         n_shared=count_shared(known, fresh),
         n_rows=len(fresh),
@@ -126,7 +159,8 @@ def count_shared(seen: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> int:
     return int(np.isin(hashes, seen).sum())
 
 
-def _multiples(hashes: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
+def multiples(hashes: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
+    """Return the hashes that a modulus keeps."""
     return hashes[hashes % np.uint64(modulus) == 0]
 
 
@@ -140,12 +174,14 @@ def _number_bits(values: pd.Series, number: DTypeLike) -> NDArray[np.uint64]:
 
 def _text_hashes(values: pd.Series) -> NDArray[np.uint64]:
     """Return a hash of the text of each value."""
-    missing = values.isna().to_numpy()
-    texts = np.array([_text(value) for value in values.tolist()], dtype=np.object_)
-    texts[missing] = ""
-    codes, distinct = pd.factorize(texts)
-    hashes = np.array([_text_hash(text) for text in distinct], dtype=np.uint64)
-    return np.where(missing, MISSING, hashes[codes])
+    if pd.api.types.infer_dtype(values, skipna=True) != "string":  # 1, 1.0 and True are equal
+        missing = values.isna().to_numpy()
+        texts = np.array([_text(value) for value in values.tolist()], dtype=np.object_)
+        texts[missing] = None
+        values = pd.Series(texts, dtype=np.object_)
+    codes, distinct = pd.factorize(values)
+    hashes = np.array([_text_hash(text) for text in distinct] + [MISSING], dtype=np.uint64)
+    return hashes[codes]  # the code of what is missing is -1
 
 
 def _text_hash(text: str) -> np.uint64:

@@ -24,6 +24,34 @@ def test_a_digest_depends_on_every_row_and_on_no_order():
     assert digests.digest(rows) != digests.digest(pd.concat([rows, rows.head(1)]))
 
 
+def test_the_digest_of_a_table_follows_from_sums_over_its_parts():
+    rows = pd.DataFrame({"x": [1.0, np.nan, 3.0, 4.0], "b": [True, None, False, None]})
+    parts = [rows.iloc[:1], rows.iloc[1:2], rows.iloc[2:]]
+    sums = sum(digests.digest_sums(digests.row_hashes(part)) for part in parts)
+    assert digests.digest_of(["b", "x"], sums) == digests.digest(rows)
+    twice = pd.concat([rows.head(1)] * 2 + [rows.tail(1)] * 2)
+    assert digests.digest(twice) != digests.digest(pd.concat([rows.head(1), rows.tail(1)]))
+
+
+def test_labels_are_hashed_as_text_where_asked():
+    found = [
+        digests.row_hashes(pd.DataFrame({"x": 0.5, "y": labels}), text=["y"]).tolist()
+        for labels in ([1, 2], [1.0, 2.0], ["1", "2"])
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0] != digests.row_hashes(pd.DataFrame({"x": 0.5, "y": [1, 2]})).tolist()
+
+
+def test_more_rows_are_thinned_further_and_still_comparable():
+    assert [digests.thinning(n) for n in (1, 10**6, 10**6 + 1, 16 * 10**6, 10**9)] == [
+        1,
+        1,
+        16,
+        16,
+        4096,
+    ]
+
+
 def test_a_digest_does_not_depend_on_the_kind_of_file(tmp_path):
     ROWS.to_csv(tmp_path / "rows.csv", index=False)
     ROWS.to_parquet(tmp_path / "rows.parquet")
