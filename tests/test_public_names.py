@@ -71,7 +71,7 @@ PARAMETERS = {
     """,
     "fit_optimal": """
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
-        penalty share_multipliers candidate_coverage seed
+        penalty share_multipliers candidate_coverage sample_weight seed
     """,
     "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
@@ -87,7 +87,7 @@ PARAMETERS = {
     "draw_path": """
         scores labels risk_targets rule certify_rows classes overall_target risk_groups
         max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
-        path_scores groups seed threads progress
+        path_scores groups sample_weight seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
     "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
