@@ -124,7 +124,7 @@ def lowest(frame: DataFrame, group: str, value: str, ranks: Mapping[int, int]) -
         if shift == 0:
             return prefixes
         left = {g: rank for g, (_, rank, _) in found.items()}
-        inside = frame.filter(bucket == _looked_up(prefixes, group))
+        inside = frame.filter(bucket == looked_up(prefixes, group))
         if sum(size for _, _, size in found.values()) <= FEW:
             rows = inside.select(F.col(group).alias("g"), value).collect()
             return {
@@ -139,7 +139,7 @@ def next_lower(frame: DataFrame, group: str, value: str, than: Mapping[int, int]
 
     if not than:
         return {}
-    below = frame.filter(F.col(value) < _looked_up(than, group))
+    below = frame.filter(F.col(value) < looked_up(than, group))
     rows = below.groupBy(group).agg(F.max(value).alias("below")).collect()
     return {row[group]: row["below"] for row in rows}
 
@@ -161,7 +161,7 @@ def _bucket(buckets: list[tuple[int, int]], rank: int) -> tuple[int, int, int]:
     raise IndexError(msg)
 
 
-def _looked_up(values: Mapping[int, int], group: str) -> Column:
+def looked_up(values: Mapping[int, int], group: str) -> Column:
     """Return the value that belongs to the group of each row, null where none does."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
