@@ -1,4 +1,4 @@
-"""The model that `spark_udf` runs in Spark's workers: scores or sets of rows, or why there are none.
+"""The model that `spark_udf` runs in Spark's workers: scores or sets of rows, or why not.
 
 A row that the model cannot score must not fail its task, because only the driver can tell the user
 which row it was. MLflow runs this file under a name of its own, as it does the served file.
@@ -69,9 +69,7 @@ if __name__ != "scrib_mlflow.adapters.spark_model":
                 if serving.NONE_SCORED not in str(error):
                     raise
                 errors[:] = _told(error)
-                return pd.DataFrame(
-                    _columns("s", scores) | _columns("m", sets) | {"error": errors}
-                )
+                return pd.DataFrame(_columns("s", scores) | _columns("m", sets) | {"error": errors})
             good = np.flatnonzero((answers["reason"] != "invalid_scores").to_numpy())
             errors[:] = "invalid_scores"
             errors[good] = ""
