@@ -13,6 +13,8 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Names = tuple[str, ...]
 Ledger = Literal["report", "spend"]
 Transform = Literal["none", "softmax", "sigmoid"]
+EngineName = Literal["local", "spark"]
+SparkOptions = dict[str, str | bool | int | float]
 
 MODEL = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
 TABLE = "parquet or csv: a path, or a URI that MLflow can download"
@@ -33,6 +35,14 @@ SCORES_FROM = (
     "that holds them already"
 )
 BATCH = "rows scored at a time"
+ENGINE = (
+    "local: rows are read and scored here, batch by batch; spark: by Spark, where data may also be "
+    "a table of its catalog (pip install 'scrib_mlflow[spark]')"
+)
+SPARK_OPTIONS = (
+    "of engine=spark: settings of the session, such as '{spark.master: \"spark://host:7077\"}': "
+    "inline YAML or a YAML file; default: those of spark-submit, or all cores here"
+)
 LEDGER = (
     "certificates on the same rows: report how many there are and what that means, or spend: "
     "let each have a smaller part of the error probability"

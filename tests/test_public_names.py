@@ -158,12 +158,13 @@ OPTIONS = {
         model_uri data label risk_targets overall_target confidence rule mode certify_fraction
         certify_data path_data group key waive max_class_abstention candidate_coverage
         require_certificate ledger classes scores_from score_transform penalty chance_weight
-        size_weight empty_weight seed registered_model_name alias batch_rows
+        size_weight empty_weight seed registered_model_name alias max_fit_rows batch_rows engine
+        spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target confidence waive
         max_abstention max_class_abstention max_abstention_increase allow_overlap ledger group
-        batch_rows
+        batch_rows engine spark_options
     """,
     "Plan": """
         data label risk_targets confidence certify_fraction group waive abstention risk_share
@@ -177,7 +178,7 @@ OPTIONS = {
         waive max_class_abstention points lowest highest use_certify_rows ledger classes scores_from
         score_transform penalty chance_weight size_weight empty_weight seed batch_rows
     """,
-    "Evaluate": "model_uri data label confidence group batch_rows",
+    "Evaluate": "model_uri data label confidence group batch_rows engine spark_options",
     "Reproduce": "experiments outputs size repeats seed",
     "Register": "run_id registered_model_name alias",
     "Demo": "folder",
