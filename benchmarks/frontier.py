@@ -16,6 +16,7 @@ from scrib_mlflow.core.fit import count_threads
 from scrib_mlflow.core.frontier import TargetFrontier, draw_frontier
 from scrib_mlflow.core.objective import Ambiguity
 from scrib_mlflow.core.rows import check_rows
+from scrib_mlflow.core.tally import tally_sets
 from scrib_mlflow.core.target_grid import make_sweeps
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
@@ -144,10 +145,10 @@ def _certify(seed: int, rule: str, target: float) -> tuple[bool, float]:
     """Return whether a calibration certifies a target, and how often it then abstains."""
     fit, (scores, labels) = _rows(seed)
     path = draw_path(*fit, target, rule=rule, certify_rows=SPLITS[1])
+    claims = make_constraints(Targets(risk_targets=target), path.classes)
     found = certify_path(
-        (predict_sets(scores, step.rule) for step in path.steps),
-        labels,
-        make_constraints(Targets(risk_targets=target), path.classes),
+        (tally_sets(predict_sets(scores, step.rule), labels, claims) for step in path.steps),
+        claims,
         path.classes,
         level=0.05,
     )

@@ -175,10 +175,10 @@ def _fit(rows: Rows, **more: float) -> tuple[float, ...]:
 def _certified(rules: Rules, rows: Rows) -> Rule | None:
     """Return the rule that a fixed-sequence test ends with."""
     rules = list(rules)
+    claims = make_constraints(Targets(risk_targets=TARGET), CLASSES)
     tested = certify_path(
-        (predict_sets(rows.scores, rule) for rule in rules),
-        rows.labels,
-        make_constraints(Targets(risk_targets=TARGET), CLASSES),
+        (tally_sets(predict_sets(rows.scores, rule), rows.labels, claims) for rule in rules),
+        claims,
         CLASSES,
         level=1 - CONFIDENCE,
     )

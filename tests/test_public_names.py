@@ -89,7 +89,7 @@ PARAMETERS = {
         max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
         path_scores groups seed threads progress
     """,
-    "certify_path": "path labels constraints classes level groups waived",
+    "certify_path": "tallies constraints classes level waived",
     "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
     "calibrate": "model_uri data label parameters",
     "gate": "model_uri parameters",

@@ -1,11 +1,14 @@
-"""Tables: read from files, digested, and taken apart into features and labels."""
+"""Tables: read from files part by part, and taken apart into features and labels."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,7 +16,8 @@ from urllib.parse import urlsplit
 import mlflow
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.dataset as ds
 from mlflow.types import DataType
 from numpy.typing import NDArray
 
@@ -23,37 +27,121 @@ from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 if TYPE_CHECKING:
     from mlflow.types import Schema
 
+BATCH_ROWS = 100_000
+AHEAD = 2  # batches that are read before they are asked for
+UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
 WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
 # Without it pandas 2 loses last bits; pandas 3 never does.
 EXACT: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
 NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
 
 
-def read_table(name: str, place: str, label: str | None) -> pd.DataFrame:
-    """Return the rows at a path or URI, which must have the label column if one is named.
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A table that can be read part by part, as often as needed."""
 
-    Labels of a csv are read as text: "NA", "None" and "01" are names, not something missing.
+    name: str  # the parameter that names it, and where it is: for errors
+    columns: tuple[str, ...]
+    n_rows: int
+    held: pd.DataFrame | ds.Dataset  # a csv's rows, or parquet files that stay where they are
+
+    def batches(
+        self, most: int = BATCH_ROWS, columns: Sequence[str] | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """Yield the rows in order, so many at a time at most, with all columns or some."""
+        wanted = list(self.columns if columns is None else columns)
+        if isinstance(self.held, pd.DataFrame):
+            for start in range(0, self.n_rows, most):
+                yield self.held[wanted].iloc[start : start + most].reset_index(drop=True)
+            return
+        parts = self.held.to_batches(
+            columns=wanted, batch_size=most, batch_readahead=AHEAD, fragment_readahead=1
+        )
+        while True:
+            try:
+                part = next(parts)
+            except StopIteration:
+                return
+            except (OSError, pa.ArrowException) as error:
+                raise _unreadable(self.name, error) from error
+            if part.num_rows:
+                yield part.to_pandas(ignore_metadata=True)
+
+    def take(self, places: NDArray[np.int64], columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the rows at ascending places, reading no further than the last of them."""
+        found, start = [], 0
+        last = int(places[-1]) if len(places) else -1
+        for batch in self.batches(columns=columns):
+            inside = places[(places >= start) & (places < start + len(batch))]
+            found.append(batch.iloc[inside - start])
+            start += len(batch)
+            if start > last:
+                break
+        return pd.concat(found, ignore_index=True)
+
+
+def open_table(name: str, place: str, label: str | None) -> Source:
+    """Return the table at a path or URI, which must have the label column if one is named.
+
+    Parquet stays in its files; a csv is read as a whole, because only all of a column tells what it
+    holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = _local(name, place, folder)
-        try:
-            table = _read(path, label)
-        except Exception as error:
-            msg = f"{name} {place} cannot be read: {' '.join(str(error).split())[:300]}"
-            raise InvalidDataError(msg) from error
-    if label is not None and label not in table.columns:
-        msg = f"{name} {place} has no column {label!r} for the labels; "
-        raise InvalidDataError(msg + nearest(label, map(str, table.columns)))
-    if table.empty:
-        msg = f"{name} {place} has no rows"
+    folder = tempfile.mkdtemp() if _is_elsewhere(place) else None
+    try:
+        source = _open(name, place, label, folder)
+    except BaseException:
+        _delete(folder)
+        raise
+    weakref.finalize(source, _delete, folder)
+    return source
+
+
+def _delete(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open(name: str, place: str, label: str | None, folder: str | None) -> Source:
+    path = _local(name, place, folder)
+    told = f"{name} {place}"
+    held: pd.DataFrame | ds.Dataset
+    try:
+        if _is_csv(path):
+            held = _read_csv(path, label)
+            columns, n_rows = [str(column) for column in held.columns], len(held)
+        else:
+            held = ds.dataset(path, format="parquet", partitioning="hive")
+            columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
+            n_rows = held.count_rows()
+    except Exception as error:
+        raise _unreadable(told, error) from error
+    if label is not None and label not in columns:
+        msg = f"{told} has no column {label!r} for the labels; {nearest(label, columns)}"
         raise InvalidDataError(msg)
-    return table
+    if n_rows == 0:
+        msg = f"{told} has no rows"
+        raise InvalidDataError(msg)
+    return Source(name=told, columns=tuple(columns), n_rows=n_rows, held=held)
 
 
-def _local(name: str, place: str, folder: str) -> Path:
+def read_table(name: str, place: str, label: str | None) -> pd.DataFrame:
+    """Return all rows of the table that `open_table` opens."""
+    source = open_table(name, place, label)
+    return pd.concat(source.batches(), ignore_index=True)
+
+
+def _unreadable(name: str, error: Exception) -> InvalidDataError:
+    return InvalidDataError(f"{name} cannot be read: {' '.join(str(error).split())[:300]}")
+
+
+def _is_elsewhere(place: str) -> bool:
+    return len(urlsplit(place).scheme) > 1  # one letter is a Windows drive
+
+
+def _local(name: str, place: str, folder: str | None) -> Path:
     """Return the path of a file, downloaded where it is elsewhere."""
     path = Path(place)
-    if len(urlsplit(place).scheme) > 1:  # one letter is a Windows drive
+    if _is_elsewhere(place):
         try:
             path = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder))
         except Exception as error:  # each kind of store has errors of its own
@@ -75,14 +163,8 @@ def _is_csv(path: Path) -> bool:
     raise ValueError(msg)
 
 
-def _read(path: Path, label: str | None) -> pd.DataFrame:
-    """Return a file's rows; without the label's column only its header."""
-    if not _is_csv(path):
-        names = pq.ParquetDataset(path).schema.names
-        wanted = label is None or label in names
-        table = pd.read_parquet(path) if wanted else pd.DataFrame(columns=names)
-        table = table if label is None or label in table.columns else table.reset_index()
-        return table.set_axis([str(name) for name in table.columns], axis="columns")
+def _read_csv(path: Path, label: str | None) -> pd.DataFrame:
+    """Return a csv's rows; without the label's column only its header."""
     header = pd.read_csv(path, nrows=0, index_col=False)
     if label is not None and label not in header.columns:
         return header

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scrib_mlflow.core.checks import as_number
 from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.core.rules import OptimalRule
+from scrib_mlflow.core.tally import Labels
 from scrib_mlflow.errors import InvalidLabelsError
 from scrib_mlflow.serving import answer_values, recalibrated
 
@@ -49,32 +50,52 @@ def with_candidates(
     -------
     OptimalRule
     """
-    missed = 1.0 - as_number("candidate_coverage", coverage, low=0, high=1)
+    as_number("candidate_coverage", coverage, low=0, high=1)
     rows = check_rows(scores, labels, classes, None, least_rows=1)
     if len(rows.soft):
         msg = "labels that calibrate candidates must be one class a row"
         raise InvalidLabelsError(msg)
-    plain = asdict(rule)
-    probabilities = recalibrated(plain["recalibration"], rows.scores)
-    _, value = answer_values(plain, probabilities)
-    asked = value < 0
+    own = own_probabilities(rule, rows.scores, rows.labels)
+    asked = ~np.isnan(own)
     thresholds = [
-        _threshold(probabilities[asked & (rows.labels == j), j], missed)
-        for j in range(len(rule.multipliers))
+        _threshold(own[asked & (rows.labels == j)], coverage) for j in range(len(rule.multipliers))
     ]
     return replace(rule, candidate_thresholds=tuple(thresholds))
 
 
-def _threshold(own: NDArray[np.float64], missed: float) -> float:
-    """Return the m-th lowest probability of the true class, m = floor(missed (n + 1)).
+def own_probabilities(
+    rule: OptimalRule,
+    scores: NDArray[np.float64],  # (n, k)
+    labels: Labels,  # (n,)
+) -> NDArray[np.float64]:
+    """Return (n,) the probability of the true class where the rule abstains, NaN elsewhere."""
+    plain = asdict(rule)
+    probabilities = recalibrated(plain["recalibration"], scores)
+    _, value = answer_values(plain, probabilities)
+    return np.where(value < 0, probabilities[np.arange(len(labels)), labels], np.nan)
 
-    Or rather the middle between it and the next lower one, so that the last bit of a probability
-    does not matter; -inf, so that the class is always a candidate, where rows are too few.
+
+def threshold_rank(n: int, coverage: float) -> int:
+    """Return which of n ascending probabilities, from 1, is the threshold; 0: always a candidate.
+
+    That is floor((1 - coverage) (n + 1)); below 1 the rows are too few for any threshold.
     """
-    m = int(np.floor(missed * (len(own) + 1) + SLACK))
+    return int(np.floor((1.0 - coverage) * (n + 1) + SLACK))
+
+
+def threshold_between(at: float, below: float | None) -> float:
+    """Return the middle between a probability and the next lower one, or itself where none is.
+
+    So the last bit of a probability does not matter.
+    """
+    return at if below is None else below + (at - below) / 2
+
+
+def _threshold(own: NDArray[np.float64], coverage: float) -> float:
+    """Return the threshold that the probabilities of a class give, -inf where they are too few."""
+    m = threshold_rank(len(own), coverage)
     if m < 1:
         return float("-inf")
-    ordered = np.sort(own)
-    at = ordered[m - 1]
-    below = ordered[ordered < at]
-    return float(at if not len(below) else below[-1] + (at - below[-1]) / 2)
+    lowest = np.partition(own, m - 1)[:m]
+    lower = lowest[lowest < lowest[-1]]
+    return threshold_between(float(lowest[-1]), float(lower.max()) if len(lower) else None)

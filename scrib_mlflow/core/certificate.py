@@ -18,7 +18,6 @@ from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.core.rules import Rule, predict_sets
 from scrib_mlflow.core.tally import (
     LEAST_GROUPS,
-    Labels,
     Tally,
     binomial_tail,
     claim_targets,
@@ -161,24 +160,22 @@ def certify_sets(
 
 
 def certify_path(
-    path: Iterable[NDArray[np.bool_]],
-    labels: Labels,
+    tallies: Iterable[Tally],
     constraints: Sequence[Constraint],
     classes: tuple[str, ...],
     *,
     level: float,
-    groups: NDArray[np.int64] | None = None,
     waived: Sequence[str] = (),
 ) -> PathTest:
-    """Test the sets of rules in order up to the first that fails, and choose the last that passed.
+    """Test rules in order up to the first that fails, and choose the last that passed.
 
-    The rules and their order must not depend on these rows. Sets are taken one by one: hand in a
-    generator, ``(predict_sets(scores, rule) for rule in rules)``.
+    Each is given by its tally on the same certify rows, on which neither the rules nor their order
+    may depend. Tallies are taken one by one: hand in a generator,
+    ``(tally_sets(predict_sets(scores, rule), labels, constraints) for rule in rules)``.
     """
     found: list[float] = []
     chosen, shown = None, None
-    for index, sets in enumerate(path):
-        tally = tally_sets(sets, labels, constraints, groups)
+    for index, tally in enumerate(tallies):
         p = p_values(tally, constraints, level=level)
         found.append(highest(p))
         passed = passes(tally, p, level)

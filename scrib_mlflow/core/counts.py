@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +59,11 @@ def count_sets(
         ]
     members, in_certain, in_wrong, in_missed = by_class
     return Counts(members, in_certain, in_wrong, in_missed, *totals)
+
+
+def add_counts(parts: Iterable[Counts]) -> Counts:
+    """Return the counts of all rows from those of their parts."""
+    return Counts(*(sum(values[1:], start=values[0]) for values in zip(*parts, strict=True)))
 
 
 def constraint_counts(

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
 from scrib_mlflow.core.checks import as_number, check_trust
-from scrib_mlflow.core.counts import count_sets
+from scrib_mlflow.core.counts import Counts, count_sets
 from scrib_mlflow.core.fits import NAN, Fit
 from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.core.rules import Rule, predict_sets
@@ -96,16 +96,23 @@ def evaluate_sets(
 def measure_sets(sets: NDArray[np.bool_], rows: Labelled, confidence: float) -> SetReport:
     """Measure sets on the labelled rows they were made for."""
     counts = count_sets(sets, *rows[1:4])
-    number = _whole if rows.counted else float
+    return report_counts(counts, rows.classes, confidence, counted=rows.counted)
+
+
+def report_counts(
+    counts: Counts, classes: tuple[str, ...], confidence: float, *, counted: bool
+) -> SetReport:
+    """Return rates, risks and bounds; the bounds are NaN unless every row is `counted` as one."""
+    number = _whole if counted else float
     total = counts.members.sum()
     wrong = counts.wrong.sum()
     errors, certain = np.append(counts.wrong, wrong), np.append(counts.certain, counts.all_certain)
     exact, chernoff = np.full(len(errors), NAN), np.full(len(errors), NAN)
-    if rows.counted:
+    if counted:
         exact = risk_upper(errors, certain, confidence)
         chernoff = risk_upper_kl(errors, certain, confidence)
     return SetReport(
-        classes=rows.classes,
+        classes=classes,
         n=number(total),
         n_certain=number(counts.all_certain),
         n_wrong=number(wrong),
@@ -127,7 +134,7 @@ def measure_sets(sets: NDArray[np.bool_], rows: Labelled, confidence: float) -> 
                 miscoverage=_rate(counts.missed[j], counts.members[j]),
                 abstention_rate=_rate(counts.members[j] - counts.certain[j], counts.members[j]),
             )
-            for j, name in enumerate(rows.classes)
+            for j, name in enumerate(classes)
         },
     )
 

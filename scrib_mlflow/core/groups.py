@@ -9,7 +9,7 @@ are much alike and groups few, a nominal error probability of 5 % was 7 to 10 % 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,17 @@ def sum_groups(
         sums.append((np.count_nonzero(n), n @ n, e @ e, n @ e))
     table = np.array(sums, dtype=np.float64).reshape(-1, 4)
     return GroupSums(total, table[:, 0].astype(np.int64), *table[:, 1:].T)
+
+
+def add_group_sums(sums: Sequence[GroupSums]) -> GroupSums:
+    """Return the sums over all groups from those over some; no group may be in two of them."""
+    return GroupSums(
+        sum(each.total for each in sums),
+        np.sum([each.counts for each in sums], axis=0),
+        np.sum([each.certain_squared for each in sums], axis=0),
+        np.sum([each.wrong_squared for each in sums], axis=0),
+        np.sum([each.product for each in sums], axis=0),
+    )
 
 
 def effective_counts(

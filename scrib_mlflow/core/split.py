@@ -52,12 +52,26 @@ def split_rows(
         certify = _split_groups(groups, fraction, seed)
         _check_parts(groups, np.where(needed[labels], labels, -1), certify, names)
         return certify
-    order = _order(hashes, _occurrences(hashes, labels), seed)
+    order = order_rows(hashes, labels, seed)
     certify = np.zeros(len(labels), dtype=np.bool_)
     for label in np.flatnonzero(sizes):
         rows = np.flatnonzero(labels == label)
         certify[rows[_first(order[rows], fraction)]] = True
     return certify
+
+
+def order_rows(
+    hashes: NDArray[np.uint64],  # (n,)
+    labels: NDArray[np.int32] | NDArray[np.int64],  # (n,)
+    seed: int,
+) -> NDArray[np.uint64]:
+    """Return numbers whose order is that of the rows: certify rows are the lowest of each class."""
+    return _order(hashes, _occurrences(hashes, labels), seed)
+
+
+def share(n: int, fraction: float) -> int:
+    """Return how many of n rows (or groups) certify; both parts get one at least."""
+    return min(max(math.floor(fraction * n + 0.5), 1), n - 1)
 
 
 def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> NDArray[np.bool_]:
@@ -113,9 +127,8 @@ def _occurrences(
 
 def _first(order: NDArray[np.uint64], fraction: float) -> NDArray[np.int64]:
     """Return the places of the first share of the rows."""
-    n = len(order)
-    share = min(max(math.floor(fraction * n + 0.5), 1), n - 1)
-    return np.argpartition(order, share)[:share]
+    count = share(len(order), fraction)
+    return np.argpartition(order, count)[:count]
 
 
 def _name(label: int, names: Sequence[str]) -> str:

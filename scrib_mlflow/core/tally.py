@@ -17,7 +17,7 @@ from scipy import special
 
 from scrib_mlflow.core.betting import bet_p_values, log_winnings
 from scrib_mlflow.core.fits import NAN
-from scrib_mlflow.core.groups import GroupSums, effective_counts, sum_groups
+from scrib_mlflow.core.groups import GroupSums, add_group_sums, effective_counts, sum_groups
 from scrib_mlflow.core.targets import Constraint
 
 LEAST_GROUPS = 30  # with fewer, the design effect is hardly better than a guess
@@ -72,6 +72,24 @@ def tally_sets(
     if weights is not None:
         return tally._replace(bets=_bet(rows, wrong, weights, claim_targets(constraints)))
     return tally
+
+
+def add_tallies(tallies: Iterable[Tally]) -> Tally:
+    """Return the tally of all rows from those of their parts, in which no group may be divided."""
+    parts = list(tallies)
+    if not parts or any(part.bets is not None for part in parts):
+        msg = "tallies add up where there is one at least, and where rows have no weights"
+        raise ValueError(msg)
+    sums = [part.groups for part in parts if part.groups is not None]
+    if sums and len(sums) < len(parts):
+        msg = "some tallies have groups and others have none; count all parts the same way"
+        raise ValueError(msg)
+    return Tally(
+        n=np.sum([part.n for part in parts], axis=0),
+        n_certain=np.sum([part.n_certain for part in parts], axis=0),
+        n_wrong=np.sum([part.n_wrong for part in parts], axis=0),
+        groups=add_group_sums(sums) if sums else None,
+    )
 
 
 def p_values(

@@ -20,6 +20,7 @@ from scrib_mlflow.core.path import Path, draw_path
 from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.core.rules import OptimalRule, Rule, predict_sets
+from scrib_mlflow.core.tally import tally_sets
 from scrib_mlflow.core.targets import make_constraints
 from scrib_mlflow.results import Base, PathRecord, Use, seal, to_json
 from scrib_mlflow.settings import Calibrate
@@ -73,13 +74,21 @@ def certify(
     )
     classes = path.classes
     certify_rows = parts.certify
+    constraints = make_constraints(targets_of(settings), classes)
+    codes = certify_rows.group_codes()
     found = certify_path(
-        (predict_sets(certify_rows.scores, step.rule) for step in path.steps),
-        certify_rows.labels,
-        make_constraints(targets_of(settings), classes),
+        (
+            tally_sets(
+                predict_sets(certify_rows.scores, step.rule),
+                certify_rows.labels,
+                constraints,
+                codes,
+            )
+            for step in path.steps
+        ),
+        constraints,
         classes,
         level=use.level,
-        groups=certify_rows.group_codes(),
         waived=settings.waive,
     )
     rule: Rule = path.steps[found.chosen or 0].rule

@@ -1,11 +1,15 @@
 """Candidates of abstentions: the order statistic, and the coverage that it promises."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from scrib_mlflow import OptimalRule, predict_sets, with_candidates
+from scrib_mlflow.core.candidates import own_probabilities, threshold_between, threshold_rank
 from scrib_mlflow.errors import InvalidLabelsError, ScribError
 from scrib_mlflow.synthetic import draw_scores
+from tests.oracles import optimal_answer
 
 NOISE = 3**0.5
 RULE = OptimalRule(
@@ -98,3 +102,24 @@ def test_what_cannot_calibrate_is_refused():
         with_candidates(RULE, scores, scores, 0.9)
     with pytest.raises(ScribError, match="candidate_coverage"):
         with_candidates(RULE, scores, labels, 1.0)
+
+
+def test_rank_is_that_of_split_conformal_with_one_more_row():
+    for n, missed in itertools.product(range(60), (1, 5, 10, 25)):  # in percent: whole numbers
+        assert threshold_rank(n, 1 - missed / 100) == missed * (n + 1) // 100
+
+
+def test_thresholds_are_made_of_ranks_and_neighbours_of_what_abstained():
+    scores, labels = draw_scores(2_000, noise=NOISE, seed=7)
+    own = own_probabilities(RULE, scores, labels)
+    for row, label, value in zip(scores, labels, own, strict=True):
+        abstains = optimal_answer(row, RULE.multipliers, RULE.charges) is None
+        assert value == row[label] if abstains else np.isnan(value)
+    wanted = []
+    for j in range(5):
+        ordered = sorted(value for value in own[labels == j] if not np.isnan(value))
+        m = threshold_rank(len(ordered), 0.95)
+        wanted.append(threshold_between(ordered[m - 1], ordered[m - 2] if m > 1 else None))
+    assert with_candidates(RULE, scores, labels, 0.95).candidate_thresholds == tuple(wanted)
+    assert threshold_between(0.25, None) == 0.25
+    assert threshold_between(0.5, 0.25) == 0.375

@@ -280,12 +280,11 @@ def test_a_path_is_walked_to_the_first_failure_and_not_beyond():
         for certain, wrong in wrong_of:
             drawn.append(certain)
             right = place >= wrong
-            yield np.column_stack([right | (place >= certain), ~right | (place >= certain)])
+            sets = np.column_stack([right | (place >= certain), ~right | (place >= certain)])
+            yield tally_sets(sets, labels, singles(0.1))
 
     steps = [(100, 2), (200, 12), (300, 40), (400, 0)]
-    found = certify_path(
-        path(*steps), labels, singles(0.1), CLASSES, level=LEVEL, waived=("b", "c")
-    )
+    found = certify_path(path(*steps), singles(0.1), CLASSES, level=LEVEL, waived=("b", "c"))
     wanted = [stats.binom.cdf(wrong, certain, 0.1) for certain, wrong in steps[:3]]
     assert found.p_values == pytest.approx(wanted)
     assert drawn == [100, 200, 300]
@@ -293,13 +292,13 @@ def test_a_path_is_walked_to_the_first_failure_and_not_beyond():
     assert found.certificate.passed
     assert found.certificate.claims[0].n_certain == 200
     assert found.certificate.waived == ("b", "c")
-    none = certify_path(path(*steps[2:]), labels, singles(0.1), CLASSES, level=LEVEL)
+    none = certify_path(path(*steps[2:]), singles(0.1), CLASSES, level=LEVEL)
     assert (none.chosen, none.certificate.passed, len(none.p_values)) == (None, False, 1)
     assert none.certificate.claims[0].n_certain == 300
-    every = certify_path(path(*steps[:2]), labels, singles(0.1), CLASSES, level=LEVEL)
+    every = certify_path(path(*steps[:2]), singles(0.1), CLASSES, level=LEVEL)
     assert (every.chosen, len(every.p_values)) == (1, 2)
     with pytest.raises(ScribError, match="no rule"):
-        certify_path([], labels, singles(0.1), CLASSES, level=LEVEL)
+        certify_path([], singles(0.1), CLASSES, level=LEVEL)
 
 
 def test_a_path_deploys_a_bad_rule_no_more_often_than_the_level():
@@ -314,7 +313,8 @@ def test_a_path_deploys_a_bad_rule_no_more_often_than_the_level():
         u = random.random(n)
         right = random.random(n) >= 0.2 * u
         path = (np.column_stack([right | (u > cut), ~right | (u > cut)]) for cut in cuts)
-        bad += certify_path(path, labels, constraints, CLASSES, level=LEVEL).chosen == len(cuts) - 1
+        tallies = (tally_sets(sets, labels, constraints) for sets in path)
+        bad += certify_path(tallies, constraints, CLASSES, level=LEVEL).chosen == len(cuts) - 1
     assert 0 < bad / runs <= LEVEL + 3 * np.sqrt(LEVEL / runs)
 
 
