@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 import numpy as np
@@ -75,13 +75,19 @@ def row_hashes(
     """
     total = np.zeros(len(table), dtype=np.uint64)
     for name in table.columns:
-        values = table[name]
+        values = _uncoded(table[name])
         if name not in text and _are_numbers(values):
             hashes = _number_bits(values, number)
         else:
             hashes = _text_hashes(values)
         total += mix(hashes ^ _text_hash(str(name)))
     return mix(total)
+
+
+def _uncoded(values: pd.Series) -> pd.Series:
+    """Return categories as what they stand for: another engine reads nothing else."""
+    coded = isinstance(values.dtype, pd.CategoricalDtype)
+    return pd.Series(np.asarray(values), name=values.name) if coded else values
 
 
 def _are_numbers(values: pd.Series) -> bool:
@@ -107,7 +113,7 @@ def key_hashes(values: pd.Series) -> NDArray[np.uint64]:
             "fill it in, or leave out rows without"
         )
         raise InvalidDataError(msg)
-    return mix(_text_hashes(values))
+    return mix(_text_hashes(_uncoded(values)))
 
 
 def thin(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], int]:
@@ -190,9 +196,13 @@ def _text_hash(text: str) -> np.uint64:
 
 
 def _text(value: object) -> str:
-    """Return a value as text: whole numbers without a fraction, midnight without a time."""
+    """Return a value as text: whole numbers without a fraction, midnight without a time.
+
+    A time with a zone is told as of UTC, because files and engines keep the instant only.
+    """
     if isinstance(value, float | np.floating) and value.is_integer():
         return str(int(value))
     if isinstance(value, datetime):
+        value = value if value.tzinfo is None else value.astimezone(timezone.utc)
         return str(value).removesuffix(" 00:00:00")
     return str(value)

@@ -39,15 +39,7 @@ def split_rows(
     """
     as_number("certify_fraction", fraction, low=0, high=1)
     sizes = np.bincount(labels, minlength=len(names))
-    needed = np.array([name not in waived for name in names] or [True] * len(sizes))
-    single = (sizes == 1) & needed
-    if single.any():
-        name = _name(int(np.argmax(single)), names)
-        msg = (
-            f"class {name} has 1 row, but needs one to fit and one to certify; "
-            "add rows of it, or waive it by name"
-        )
-        raise InvalidLabelsError(msg)
+    needed = check_sizes(sizes, names, waived)
     if groups is not None:
         certify = _split_groups(groups, fraction, seed)
         _check_parts(groups, np.where(needed[labels], labels, -1), certify, names)
@@ -60,13 +52,29 @@ def split_rows(
     return certify
 
 
+def check_sizes(
+    sizes: NDArray[np.int64], names: Sequence[str], waived: Sequence[str]
+) -> NDArray[np.bool_]:
+    """Return which classes must have rows in both parts; one row is too few for that."""
+    needed = np.array([name not in waived for name in names] or [True] * len(sizes))
+    single = (sizes == 1) & needed
+    if single.any():
+        name = _name(int(np.argmax(single)), names)
+        msg = (
+            f"class {name} has 1 row, but needs one to fit and one to certify; "
+            "add rows of it, or waive it by name"
+        )
+        raise InvalidLabelsError(msg)
+    return needed
+
+
 def order_rows(
     hashes: NDArray[np.uint64],  # (n,)
     labels: NDArray[np.int32] | NDArray[np.int64],  # (n,)
     seed: int,
 ) -> NDArray[np.uint64]:
     """Return numbers whose order is that of the rows: certify rows are the lowest of each class."""
-    return _order(hashes, _occurrences(hashes, labels), seed)
+    return order_of(hashes, _occurrences(hashes, labels), seed)
 
 
 def share(n: int, fraction: float) -> int:
@@ -77,12 +85,17 @@ def share(n: int, fraction: float) -> int:
 def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> NDArray[np.bool_]:
     """Return the rows of the groups that certify."""
     distinct, codes = np.unique(groups, return_inverse=True)
-    if len(distinct) < 2:
-        msg = f"all {len(groups)} rows are of one group, but groups are split whole; add groups"
-        raise InvalidDataError(msg)
+    check_groups_suffice(len(distinct), len(groups))
     chosen = np.zeros(len(distinct), dtype=np.bool_)
-    chosen[_first(_order(distinct, np.zeros_like(distinct), seed), fraction)] = True
+    chosen[_first(order_of(distinct, np.zeros_like(distinct), seed), fraction)] = True
     return chosen[codes]
+
+
+def check_groups_suffice(n_groups: int, n_rows: int) -> None:
+    """Raise where there is nothing to split."""
+    if n_groups < 2:
+        msg = f"all {n_rows} rows are of one group, but groups are split whole; add groups"
+        raise InvalidDataError(msg)
 
 
 def _check_parts(
@@ -96,18 +109,21 @@ def _check_parts(
         lacking = np.setdiff1d(labels[labels >= 0], labels[inside])
         if len(lacking):
             own = len(np.unique(groups[labels == lacking[0]]))
-            msg = (
-                f"no group with rows of class {_name(int(lacking[0]), names)} is among those to "
-                f"{part}, of {own} that have it; add groups, change certify_fraction or seed, "
-                "or waive the class by name"
-            )
-            raise InvalidDataError(msg)
+            raise no_group_with(int(lacking[0]), part, own, names)
 
 
-def _order(
+def no_group_with(label: int, part: str, own: int, names: Sequence[str]) -> InvalidDataError:
+    """Return the error for a class that none of a part's groups have, of `own` that do."""
+    return InvalidDataError(
+        f"no group with rows of class {_name(label, names)} is among those to {part}, of {own} "
+        "that have it; add groups, change certify_fraction or seed, or waive the class by name"
+    )
+
+
+def order_of(
     hashes: NDArray[np.uint64], occurrences: NDArray[np.uint64], seed: int
 ) -> NDArray[np.uint64]:
-    """Return numbers whose order is that of the rows."""
+    """Return the order of rows that are numbered, from 0, among those with their hash and label."""
     return mix(mix(hashes ^ mix(seed % 2**64)) + occurrences)
 
 

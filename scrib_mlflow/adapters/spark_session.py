@@ -1,0 +1,153 @@
+"""A Spark session: the one that is there, or one of our own that ends with the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import scrib_mlflow
+from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, ScribError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "spark.master"
+LOCAL = {  # nothing outside this machine has to reach the driver
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+INSTALL = "install it with: pip install 'scrib_mlflow[spark]', and Java 17"
+OF_PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Warning)): (.+)$")
+SPARKS_CLASS = re.compile(r"^\[[A-Z_]+(\.[A-Z_]+)*\]\s*")
+LONGEST = 300
+
+
+@contextmanager
+def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Yield the active session, or a new one with these options, which is stopped at the end.
+
+    Errors of Spark become errors of ours, without the stack of the JVM.
+    """
+    sql = _import_spark()
+    active = sql.SparkSession.getActiveSession()
+    if active is not None:
+        with plain_errors():
+            check_workers(active)
+            yield active
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        own = _build(sql, options)
+    except Exception as error:
+        msg = f"Spark does not start: {reason(error)}; {INSTALL}, and check spark_options"
+        raise InvalidSettingsError(msg) from error
+    try:
+        own.sparkContext.setLogLevel("ERROR")
+        with plain_errors():
+            check_workers(own)
+            yield own
+    finally:
+        own.stop()
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise what Spark raises as an error of ours, in a sentence."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    java: tuple[type[Exception], ...] = (PySparkException,)
+    try:
+        from py4j.protocol import Py4JError  # noqa: PLC0415
+    except ImportError:  # Spark Connect has no JVM at hand
+        pass
+    else:
+        java = (PySparkException, Py4JError)
+    try:
+        yield
+    except java as error:
+        msg = f"Spark could not finish: {reason(error)}"
+        raise InvalidDataError(msg) from error
+
+
+def reason(error: BaseException) -> str:
+    """Return the first useful sentence of an error: what Python said, or else what Spark says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [found for line in lines if (found := OF_PYTHON.match(line))]
+    ours = {kind.__name__ for kind in _kinds(ScribError)}
+    told = [found for found in raised if found[1] in ours]
+    if told:
+        return told[-1][2]
+    of_python = [found for found in raised if not found[0].startswith(("java.", "org.", "py4j."))]
+    if of_python:
+        return _short(f"{of_python[-1][1]}: {of_python[-1][2]}")
+    if lines:
+        return _short(SPARKS_CLASS.sub("", lines[0]))
+    return type(error).__name__
+
+
+def _kinds(kind: type) -> list[type]:
+    return [kind, *(below for child in kind.__subclasses__() for below in _kinds(child))]
+
+
+def _short(text: str) -> str:
+    text = text.split(" SQLSTATE: ")[0]
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _import_spark() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of pandas 3, which works
+            from pyspark import sql  # noqa: PLC0415
+    except ImportError as error:
+        msg = f"engine=spark needs pyspark: {error}; {INSTALL}"
+        raise InvalidSettingsError(msg) from error
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    return sql
+
+
+def _build(sql: Any, options: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf  # noqa: PLC0415
+
+    known = SparkConf()  # what spark-submit and the environment say
+    master = options.get(MASTER) or known.get(MASTER) or os.environ.get("MASTER") or "local[*]"
+    builder = sql.SparkSession.builder.appName("scrib_mlflow").master(master)
+    if master.startswith("local"):
+        for name, value in LOCAL.items():
+            builder = builder.config(name, known.get(name) or value)
+    for name, value in options.items():
+        if name != MASTER:
+            builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def check_workers(active: SparkSession) -> None:
+    """Raise unless Spark's Python workers have this very version of the package."""
+    try:
+        found = {row["version"] for row in active.range(1).mapInArrow(_say, "version string").collect()}
+    except Exception as error:
+        msg = (
+            f"Spark's workers cannot run scrib_mlflow: {reason(error)}; give them an environment "
+            "with the packages that this one has, and name its Python in PYSPARK_PYTHON"
+        )
+        raise InvalidSettingsError(msg) from error
+    other = found - {scrib_mlflow.__version__}
+    if other:
+        msg = (
+            f"Spark's workers have scrib_mlflow {min(other)}, but here it is "
+            f"{scrib_mlflow.__version__}; install the same version in their environment"
+        )
+        raise InvalidSettingsError(msg)
+
+
+def _say(batches: Any) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"version": [scrib_mlflow.__version__]})
