@@ -12,6 +12,7 @@ Rates = Rate | dict[str, Rate]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Names = tuple[str, ...]
 Ledger = Literal["report", "spend"]
+Engine = Literal["local", "spark"]
 Transform = Literal["none", "softmax", "sigmoid"]
 
 MODEL = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
@@ -33,6 +34,14 @@ SCORES_FROM = (
     "that holds them already"
 )
 BATCH = "rows scored at a time"
+ENGINE = (
+    "local: this process, batch by batch; spark: data is what Spark reads (parquet, csv, a table "
+    "of its catalog), and rows stay with its workers"
+)
+SPARK_OPTIONS = (
+    "settings of the Spark session, inline YAML ('{spark.master: \"spark://host:7077\"}') or a "
+    "YAML file; of no use where a session is there already"
+)
 LEDGER = (
     "certificates on the same rows: report how many there are and what that means, or spend: "
     "let each have a smaller part of the error probability"

@@ -10,6 +10,7 @@ from scrib_mlflow.options import (
     BASE,
     BATCH,
     CLASSES,
+    ENGINE,
     GROUP,
     KEY,
     LABEL,
@@ -21,9 +22,11 @@ from scrib_mlflow.options import (
     RISKS,
     ROWS,
     SCORES_FROM,
+    SPARK_OPTIONS,
     TABLE,
     WAIVE,
     Confidence,
+    Engine,
     Ledger,
     Names,
     Rate,
@@ -164,6 +167,24 @@ class Gate(Settings):
         None, description="column of what rows belong together; default: calibrate's, if there"
     )
     batch_rows: int = Field(10_000, ge=1, description=BATCH)
+
+
+class Predict(Settings):
+    """Options of `predict`."""
+
+    model_uri: str = Field(description=f"a registered set classifier: {MODEL}")
+    data: str = Field(description=f"rows to answer, without labels or with: {TABLE}")
+    output: str = Field(description="folder to write parquet files to, which must not be there yet")
+    key: Names = Field((), description=f"columns to keep beside the answers: {LIST}")
+    explain: bool = Field(
+        False, description="add the scores, what they were compared with, and mis-coverages"
+    )
+    engine: Engine = Field("local", description=ENGINE)
+    spark_options: dict[str, str] | None = Field(None, description=SPARK_OPTIONS)
+    batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    overwrite: bool = Field(
+        False, description="replace output, once everything that takes its place is there"
+    )
 
 
 class Register(Settings):

@@ -69,9 +69,7 @@ if __name__ != "scrib_mlflow.adapters.spark_model":
                 if serving.NONE_SCORED not in str(error):
                     raise
                 errors[:] = _told(error)
-                return pd.DataFrame(
-                    _columns("s", scores) | _columns("m", sets) | {"error": errors}
-                )
+                return pd.DataFrame(_columns("s", scores) | _columns("m", sets) | {"error": errors})
             good = np.flatnonzero((answers["reason"] != "invalid_scores").to_numpy())
             errors[:] = "invalid_scores"
             errors[good] = ""

@@ -139,9 +139,7 @@ def _as_typed(frame: DataFrame, names: Sequence[str], inputs: Schema | None) -> 
 
     have = _empty(frame.select(*(column(name) for name in names)))
     wanted = tables.as_typed(have, inputs).dtypes
-    casts = {
-        name: wanted[name] for name in names if wanted[name] != have.dtypes[name]
-    }
+    casts = {name: wanted[name] for name in names if wanted[name] != have.dtypes[name]}
     whole = [name for name, kind in casts.items() if kind.kind in "iu"]
     if whole:
         ends = [end(column(name)) for name in whole for end in (F.min, F.max)]
@@ -176,7 +174,9 @@ def check_scored(slim: DataFrame, what: str, key: str | None) -> None:
     raise ModelError(msg)
 
 
-def check_fits(frame: DataFrame, names: Sequence[str] | None, inputs: Schema | None, what: str) -> None:
+def check_fits(
+    frame: DataFrame, names: Sequence[str] | None, inputs: Schema | None, what: str
+) -> None:
     """Raise where a table lacks what the model takes."""
     if names is None:
         msg = f"{what} cannot be scored: {tables.missing_features(_empty(frame), inputs)}"

@@ -130,7 +130,9 @@ def _build(sql: Any, options: Mapping[str, str]) -> SparkSession:
 def check_workers(active: SparkSession) -> None:
     """Raise unless Spark's Python workers have this very version of the package."""
     try:
-        found = {row["version"] for row in active.range(1).mapInArrow(_say, "version string").collect()}
+        found = {
+            row["version"] for row in active.range(1).mapInArrow(_say, "version string").collect()
+        }
     except Exception as error:
         msg = (
             f"Spark's workers cannot run scrib_mlflow: {reason(error)}; give them an environment "
