@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 UNLABELLED = -1
 MOST_LABELS = 10_000
 LONGEST_TEXT = 200  # of a row that is named by its contents
+ROW = "scrib row"  # struct of the columns of a table
 SCORES = "scrib scores"  # struct of s0, s1, … and error, beside the columns of a table
 SLIM = {
     "label": "int",
@@ -145,17 +146,26 @@ def identify(
 
     `frame` has the scores in the struct `SCORES`; without features they are what a case is.
     """
-    own = [name for name in frame.columns if name != SCORES]
 
     def slim(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            rows = batch.select(own).to_pandas()
+            rows = pa.RecordBatch.from_struct_array(batch.column(ROW)).to_pandas()
             given = None if features is None else tables.as_typed(rows[list(features)], inputs)
             yield _slim(rows, batch.column(SCORES), roles, labels, given, k)
 
-    return frame.mapInArrow(slim, ", ".join(f"{name} {kind}" for name, kind in SLIM.items()))
+    kinds = ", ".join(f"{name} {kind}" for name, kind in SLIM.items())
+    return packed(frame).mapInArrow(slim, kinds)
+
+
+def packed(frame: DataFrame) -> DataFrame:
+    """Return a table with its own columns in one struct, because not all names reach workers."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    own = [column(name) for name in frame.columns if name != SCORES]
+    rest = [column(SCORES)] if SCORES in frame.columns else []
+    return frame.select(F.struct(*own).alias(ROW), *rest)
 
 
 def _slim(

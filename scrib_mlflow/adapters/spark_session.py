@@ -22,6 +22,7 @@ LOCAL = {  # nothing outside this machine has to reach the driver
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+AS_PANDAS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "UTC"}
 INSTALL = "install it with: pip install 'scrib_mlflow[spark]', and Java 17"
 OF_PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Warning)): (.+)$")
 SPARKS_CLASS = re.compile(r"^\[[A-Z_]+(\.[A-Z_]+)*\]\s*")
@@ -37,7 +38,7 @@ def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
     sql = _import_spark()
     active = sql.SparkSession.getActiveSession()
     if active is not None:
-        with plain_errors():
+        with plain_errors(), _settings(active):
             check_workers(active)
             yield active
         return
@@ -49,11 +50,27 @@ def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
         raise InvalidSettingsError(msg) from error
     try:
         own.sparkContext.setLogLevel("ERROR")
-        with plain_errors():
+        with plain_errors(), _settings(own):
             check_workers(own)
             yield own
     finally:
         own.stop()
+
+
+@contextmanager
+def _settings(active: SparkSession) -> Iterator[None]:
+    """Set what makes Spark read tables as pandas does, and put it back."""
+    before = {name: active.conf.get(name, None) for name in AS_PANDAS}
+    for name, value in AS_PANDAS.items():
+        active.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                active.conf.unset(name)
+            else:
+                active.conf.set(name, old)
 
 
 @contextmanager
@@ -121,6 +138,8 @@ def _build(sql: Any, options: Mapping[str, str]) -> SparkSession:
     if master.startswith("local"):
         for name, value in LOCAL.items():
             builder = builder.config(name, known.get(name) or value)
+    shown = str(sys.stderr.isatty()).lower()
+    builder = builder.config("spark.ui.showConsoleProgress", shown)
     for name, value in options.items():
         if name != MASTER:
             builder = builder.config(name, value)

@@ -79,14 +79,15 @@ def sum_over(frame: DataFrame, measure: Measure, start: NDArray[Any]) -> NDArray
 
 
 def over_partitions(
-    frame: DataFrame, measure: Callable[[pa.Table], NDArray[Any]], like: NDArray[Any]
+    frame: DataFrame, measure: Measure, like: NDArray[Any]
 ) -> list[NDArray[Any]]:
     """Return an array that is measured on all rows of each partition at once."""
 
     def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held = [batch for batch in batches if batch.num_rows]
         if held:
-            yield _packed(measure(pa.Table.from_batches(held).combine_chunks()))
+            (all_rows,) = pa.Table.from_batches(held).combine_chunks().to_batches()
+            yield _packed(measure(all_rows))
 
     return _unpacked(frame.mapInArrow(whole, PARTIAL), like)
 
