@@ -90,7 +90,7 @@ def read_manifest(output: Path) -> Predictions | None:
     if not isinstance(found, Predictions):
         return None
     return (
-        found if all(_n_rows(output / part.name) == part.n_rows for part in found.parts) else None
+        found if all(n_rows_of(output / part.name) == part.n_rows for part in found.parts) else None
     )
 
 
@@ -110,7 +110,7 @@ def check_replaceable(output: Path, known: Predictions | None, *, overwrite: boo
         raise OutputError(msg)
 
 
-def _n_rows(path: Path) -> int | None:
+def n_rows_of(path: Path) -> int | None:
     """Return how many rows a file has by its footer, which is written last."""
     try:
         return int(pq.read_metadata(path).num_rows)
@@ -137,7 +137,7 @@ def begin(output: Path, plan: Mapping[str, Any]) -> tuple[Path, str]:
     if known != wanted:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        _write_text(folder / PROGRESS, json.dumps(wanted, indent=2))
+        write_text(folder / PROGRESS, json.dumps(wanted, indent=2))
     return folder, f"not the same as in {folder}: {', '.join(others)}" if others else ""
 
 
@@ -183,23 +183,23 @@ def finish(output: Path, folder: Path, manifest: Predictions) -> None:
     belonging = {PROGRESS, *(part.name for part in manifest.parts)}
     for path in [*folder.iterdir()]:
         if path.name not in belonging:
-            _delete(path)
-    missing = [part for part in manifest.parts if _n_rows(folder / part.name) != part.n_rows]
+            delete(path)
+    missing = [part for part in manifest.parts if n_rows_of(folder / part.name) != part.n_rows]
     if missing:
         msg = (
             f"{folder / missing[0].name} is not whole any more; does another predict write to "
             f"{output}? run the same command again"
         )
         raise OutputError(msg)
-    _write_text(folder / MANIFEST, to_json(manifest))
+    write_text(folder / MANIFEST, to_json(manifest))
     old = beside(output, ".replaced")
-    _delete(old)
+    delete(old)
     if output.exists():
         output.rename(old)
     folder.rename(output)
     _sync(output.parent)
-    _delete(output / PROGRESS)  # last, so that what is interrupted here can still be resumed
-    _delete(old)
+    delete(output / PROGRESS)  # last, so that what is interrupted here can still be resumed
+    delete(old)
 
 
 def part_records(rows: Mapping[str, int]) -> tuple[PartRecord, ...]:
@@ -209,17 +209,19 @@ def part_records(rows: Mapping[str, int]) -> tuple[PartRecord, ...]:
 
 def give_up(output: Path) -> None:
     """Delete parts that are worth nothing."""
-    _delete(beside(output, ".partial"))
+    delete(beside(output, ".partial"))
 
 
-def _delete(path: Path) -> None:
+def delete(path: Path) -> None:
+    """Delete a file or a folder, if it is there."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a text under another name, and rename it when it is on the disk."""
     temporary = path.with_name(f"._{path.name}.{os.getpid()}")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)

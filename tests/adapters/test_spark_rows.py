@@ -209,8 +209,10 @@ def test_a_row_that_the_model_cannot_score_is_named(spark, uri, tmp_path):
     table.to_parquet(tmp_path / "rows.parquet")
     scorer = find_scorer(uri, draw_table(40, seed=2))
     frame = spark_tables.read(spark, "data", str(tmp_path / "rows.parquet"), "label")
-    for key, told in (("id", "the row with id 'r31' of data and 1 more: ValueError: Input X"),
-                      (None, r"the row \{'x0': .*'x1': nan.* of data and 1 more: ValueError")):
+    for key, told in (
+        ("id", "the row with id 'r31' of data and 1 more: ValueError: Input X"),
+        (None, r"the row \{'x0': .*'x1': nan.* of data and 1 more: ValueError"),
+    ):
         roles = spark_columns.Roles(what="data", label="label", key=key)
         given = frame if key else frame.drop("id")
         slim = make_slim(given.repartition(6), uri, roles, scorer)
