@@ -42,13 +42,22 @@ def digest(source: Source) -> str:
 def _slices(source: Source, most: int, keep: list[str]) -> Iterator[tuple[pd.DataFrame, pa.Table]]:
     if isinstance(source.held, pd.DataFrame):
         kept = pa.Table.from_pandas(source.held[keep], preserve_index=False)
-        kept = kept.replace_schema_metadata()
+        kept = _plain(kept)
         for start in range(0, source.n_rows, most):
             rows = source.held.iloc[start : start + most].reset_index(drop=True)
             yield rows, kept.slice(start, most)
         return
     for table in _tables(source.name, source.held, list(source.columns), most):
-        yield table.to_pandas(ignore_metadata=True), table.select(keep).replace_schema_metadata()
+        yield table.to_pandas(ignore_metadata=True), _plain(table.select(keep))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return columns as parquet has them, without what pandas made of texts and categories."""
+    fields = []
+    for field in table.schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        fields.append(pa.field(field.name, pa.string() if pa.types.is_large_string(kind) else kind))
+    return table.cast(pa.schema(fields))
 
 
 def _tables(name: str, held: ds.Dataset, columns: list[str], most: int) -> Iterator[pa.Table]:

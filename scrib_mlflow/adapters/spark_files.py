@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from scrib_mlflow.adapters.prediction_files import MANIFEST, delete, n_rows_of, write_text
 from scrib_mlflow.errors import ScribError
@@ -50,17 +51,17 @@ def writes(session: SparkSession, batch_rows: int) -> Iterator[None]:
             session.conf.set(name, str(value))
 
 
-def slices(frame: DataFrame, plan: Mapping[str, Any]) -> list[Slice]:
+def slices(frame: DataFrame, place: str, digest: str, plan: Mapping[str, Any]) -> list[Slice]:
     """Return the rows in slices of whole files, as many as keep all workers busy; or all in one.
 
-    A file is known again by its path, its length and the time of its last change.
+    A file is known again by its path, its length and the time of its last change; all rows
+    together by their digest.
     """
-    files = _files(frame)
-    session = frame.sparkSession
-    at_once = session.sparkContext.defaultParallelism
+    files = _files(frame) if _is_path(place) else []
+    at_once = frame.sparkSession.sparkContext.defaultParallelism
     n = min(MOST_SLICES, len(files) // at_once)
     if n < 2:
-        return [Slice(frame, seal(json.dumps([plan, files])))]
+        return [Slice(frame, seal(json.dumps([plan, digest])))]
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     shares = [files[i * len(files) // n : (i + 1) * len(files) // n] for i in range(n)]
@@ -69,6 +70,12 @@ def slices(frame: DataFrame, plan: Mapping[str, Any]) -> list[Slice]:
         Slice(frame.where(path.isin([each[0] for each in share])), seal(json.dumps([plan, share])))
         for share in shares
     ]
+
+
+def _is_path(place: str) -> bool:
+    """Return whether a table is files by its name, and not one of the catalog."""
+    named = place.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq"))
+    return named or bool(urlsplit(place).scheme) or Path(place).exists()
 
 
 def _files(frame: DataFrame) -> list[list[Any]]:

@@ -80,7 +80,7 @@ def _write_here(
     parts: dict[str, int] = {}
     kept = 0
     answered = _function(job, frame)
-    found = spark_files.slices(frame, job.plan())
+    found = spark_files.slices(frame, job.settings.data, record.data.digest, job.plan())
     with progress(what="answering data", unit="rows", total=record.data.n_rows) as bar:
         for number, each in enumerate(found):
             written = spark_files.read_slice(folder, number, each.seal)

@@ -69,7 +69,7 @@ def test_every_row_is_answered_beside_its_key_with_the_types_of_the_signature(lo
     )
     found = pq.read_table("out")
     assert found.schema.names == ["number", "name", *SERVED]
-    types = {**{"number": pa.int64()}, **SERVED}
+    types = {"number": pa.int64(), "name": pa.string(), **SERVED}
     assert {name: found.schema.field(name).type for name in types} == types
     assert (
         found.column("number").to_pylist()
