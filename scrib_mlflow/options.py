@@ -12,8 +12,9 @@ Rates = Rate | dict[str, Rate]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Names = tuple[str, ...]
 Ledger = Literal["report", "spend"]
-Engine = Literal["local", "spark"]
 Transform = Literal["none", "softmax", "sigmoid"]
+EngineName = Literal["local", "spark"]
+SparkOptions = dict[str, str | bool | int | float]
 
 MODEL = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
 TABLE = "parquet or csv: a path, or a URI that MLflow can download"
@@ -35,12 +36,12 @@ SCORES_FROM = (
 )
 BATCH = "rows scored at a time"
 ENGINE = (
-    "local: this process, batch by batch; spark: data is what Spark reads (parquet, csv, a table "
-    "of its catalog), and rows stay with its workers"
+    "local: rows are read and scored here, batch by batch; spark: by Spark, where data may also be "
+    "a table of its catalog (pip install 'scrib_mlflow[spark]')"
 )
 SPARK_OPTIONS = (
-    "settings of the Spark session, inline YAML ('{spark.master: \"spark://host:7077\"}') or a "
-    "YAML file; of no use where a session is there already"
+    "of engine=spark: settings of the session, such as '{spark.master: \"spark://host:7077\"}': "
+    "inline YAML or a YAML file; default: those of spark-submit, or all cores here"
 )
 LEDGER = (
     "certificates on the same rows: report how many there are and what that means, or spend: "

@@ -26,12 +26,13 @@ from scrib_mlflow.options import (
     TABLE,
     WAIVE,
     Confidence,
-    Engine,
+    EngineName,
     Ledger,
     Names,
     Rate,
     Rates,
     Settings,
+    SparkOptions,
     Transform,
     Weight,
 )
@@ -108,7 +109,15 @@ class Calibrate(Settings):
         None, description="name to register under; default: the classifier's, with -scrib"
     )
     alias: str = Field("candidate", description="registry alias that the new version gets")
+    max_fit_rows: int = Field(
+        1_000_000,
+        ge=1000,
+        description="fit rows that the search sees at most: all rows of rare classes and a share "
+        "of the others, weighted; certify rows are always counted all",
+    )
     batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    engine: EngineName = Field("local", description=ENGINE)
+    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
 
 
 class Evaluate(Settings):
@@ -122,6 +131,8 @@ class Evaluate(Settings):
         None, description="column of what rows belong together; default: calibrate's, if there"
     )
     batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    engine: EngineName = Field("local", description=ENGINE)
+    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
 
 
 class Gate(Settings):
@@ -167,6 +178,8 @@ class Gate(Settings):
         None, description="column of what rows belong together; default: calibrate's, if there"
     )
     batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    engine: EngineName = Field("local", description=ENGINE)
+    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
 
 
 class Predict(Settings):
@@ -179,12 +192,12 @@ class Predict(Settings):
     explain: bool = Field(
         False, description="add the scores, what they were compared with, and mis-coverages"
     )
-    engine: Engine = Field("local", description=ENGINE)
-    spark_options: dict[str, str] | None = Field(None, description=SPARK_OPTIONS)
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
     overwrite: bool = Field(
         False, description="replace output, once everything that takes its place is there"
     )
+    batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    engine: EngineName = Field("local", description=ENGINE)
+    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
 
 
 class Register(Settings):

@@ -74,7 +74,7 @@ PARAMETERS = {
     """,
     "fit_optimal": """
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
-        penalty share_multipliers candidate_coverage seed
+        penalty share_multipliers candidate_coverage sample_weight seed
     """,
     "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
@@ -90,7 +90,7 @@ PARAMETERS = {
     "draw_path": """
         scores labels risk_targets rule certify_rows classes overall_target risk_groups
         max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
-        path_scores groups seed threads progress
+        path_scores groups sample_weight seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
     "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
@@ -167,12 +167,13 @@ OPTIONS = {
         model_uri data label risk_targets overall_target confidence rule mode certify_fraction
         certify_data path_data group key waive max_class_abstention candidate_coverage
         require_certificate ledger classes scores_from score_transform penalty chance_weight
-        size_weight empty_weight seed registered_model_name alias batch_rows
+        size_weight empty_weight seed registered_model_name alias max_fit_rows batch_rows engine
+        spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target confidence waive
         max_abstention max_class_abstention max_abstention_increase allow_overlap ledger group
-        batch_rows
+        batch_rows engine spark_options
     """,
     "Plan": """
         data label risk_targets confidence certify_fraction group waive abstention risk_share
@@ -186,8 +187,10 @@ OPTIONS = {
         waive max_class_abstention points lowest highest use_certify_rows ledger classes scores_from
         score_transform penalty chance_weight size_weight empty_weight seed batch_rows
     """,
-    "Evaluate": "model_uri data label confidence group batch_rows",
-    "Predict": "model_uri data output key explain engine spark_options batch_rows overwrite",
+    "Evaluate": "model_uri data label confidence group batch_rows engine spark_options",
+    "Predict": """
+        model_uri data output key explain overwrite batch_rows engine spark_options
+    """,
     "Reproduce": "experiments outputs size repeats seed",
     "Register": "run_id registered_model_name alias",
     "Demo": "folder",

@@ -62,7 +62,19 @@ def case_hashes(
 
     Numbers count to the precision of float32, so that a csv of float32 numbers has equal rows.
     """
-    return row_hashes(features.assign(**{LABEL: labels}), np.float32)
+    return hash_cases(feature_sums(features), labels)
+
+
+def feature_sums(features: pd.DataFrame) -> NDArray[np.uint64]:
+    """Return what the hash of a case is made of beside its class."""
+    return _row_sums(features, np.float32, ())
+
+
+def hash_cases(
+    sums: NDArray[np.uint64], labels: NDArray[np.int32] | NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the hashes of cases from the sums of their features, and from their classes."""
+    return mix(sums + _row_sums(pd.DataFrame({LABEL: labels}), np.float32, ()))
 
 
 def row_hashes(
@@ -73,6 +85,10 @@ def row_hashes(
     Columns of numbers are hashed as numbers of one type and everything else as text, as are the
     columns that `text` names, whatever they hold. Missing is one value, of whatever type.
     """
+    return mix(_row_sums(table, number, text))
+
+
+def _row_sums(table: pd.DataFrame, number: DTypeLike, text: Collection[str]) -> NDArray[np.uint64]:
     total = np.zeros(len(table), dtype=np.uint64)
     for name in table.columns:
         values = _uncoded(table[name])
@@ -81,7 +97,7 @@ def row_hashes(
         else:
             hashes = _text_hashes(values)
         total += mix(hashes ^ _text_hash(str(name)))
-    return mix(total)
+    return total
 
 
 def _uncoded(values: pd.Series) -> pd.Series:

@@ -37,8 +37,8 @@ class Rows:
 
     answers: Answers
     table: str  # the file
-    places: NDArray[np.int64]  # (n,) the number of each row in its table, from 0
-    keys: Sequence[Any] | None  # (n,) what identifies each row
+    places: NDArray[np.int64] | None  # (n,) the number of each row in its table, from 0
+    keys: NDArray[np.object_] | None  # (n,) what identifies each row
 
 
 class Folded(NamedTuple):
@@ -68,7 +68,7 @@ class Candidate(NamedTuple):
 class Example(NamedTuple):
     """A row that abstains."""
 
-    row: int
+    row: int | None  # None where rows have no number
     key: str
     label: str
     reason: str
@@ -103,7 +103,8 @@ def outcomes(report: SetReport, answers: Answers | None, shown: Sequence[str]) -
             right = each.n_certain - each.n_wrong
             parts = [("right", right), ("wrong", each.n_wrong), ("open", each.n - each.n_certain)]
         else:
-            parts = [*zip(OUTCOMES, counts[j].tolist(), strict=True)]
+            scale = each.n / max(int(counts[j].sum()), 1)  # where only some rows are at hand
+            parts = [*zip(OUTCOMES, (scale * counts[j]).tolist(), strict=True)]
         found.append(_bar(name, each.n, each.abstention_rate, parts))
     folded = _fold(found, list(report.by_class), shown)
     certain = report.n_certain - report.n_wrong
@@ -210,7 +211,7 @@ def examples(rows: Rows, rule: Rule, classes: Sequence[str]) -> list[Example]:
         ]
         found.append(
             Example(
-                int(rows.places[row]),
+                None if rows.places is None else int(rows.places[row]),
                 "" if rows.keys is None else str(rows.keys[row]),
                 label,
                 served["reason"][i],

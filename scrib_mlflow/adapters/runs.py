@@ -15,11 +15,12 @@ import mlflow
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from mlflow.data.pandas_dataset import from_pandas
+from mlflow.data.meta_dataset import MetaDataset
+from mlflow.data.pandas_dataset import PandasDataset, from_pandas
 from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import digests, ledger
+from scrib_mlflow.adapters import ledger
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.options import Settings
@@ -70,18 +71,36 @@ def log_settings(run_id: str, settings: Settings) -> None:
     mlflow.log_params(values)
 
 
+class TableDataset(MetaDataset):
+    """A table as MLflow shows it: where it is, what its columns are, and how much it holds."""
+
+    def __init__(self, like: PandasDataset, record: DataRecord) -> None:
+        """Describe all rows of a record, some of which are at hand."""
+        self._size = {"num_rows": record.n_rows, "num_elements": record.n_rows * like.df.shape[1]}
+        super().__init__(like.source, name=like.name, digest=record.digest, schema=like.schema)
+
+    @property
+    def profile(self) -> dict[str, int]:
+        """How much it holds."""
+        return self._size
+
+    def to_dict(self) -> dict[str, str]:
+        """Return what MLflow stores."""
+        return {**super().to_dict(), "profile": json.dumps(self.profile)}
+
+
 def log_table_input(
-    table: pd.DataFrame, record: DataRecord, label: str | None, context: str
+    some_rows: pd.DataFrame, record: DataRecord, label: str | None, context: str
 ) -> None:
-    """Log which rows were used, under a digest of all of them."""
-    named: dict[str, Any] = {"targets": label, "digest": record.digest, "name": context}
+    """Log which rows were used, under a digest of all of them; some tell what the columns are."""
+    named: dict[str, Any] = {"targets": label, "name": context}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of whole numbers, and of local paths
         try:
-            dataset = from_pandas(table, source=record.source, **named)
+            like = from_pandas(some_rows, source=record.source, **named)
         except MlflowException:  # no reader for this kind of URI; the parameters hold it as well
-            dataset = from_pandas(table, **named)
-        mlflow.log_input(dataset, context=context)
+            like = from_pandas(some_rows, **named)
+        mlflow.log_input(TableDataset(like, record), context=context)
 
 
 def log_metrics(values: Mapping[str, float], model_id: str | None = None) -> None:
@@ -153,13 +172,12 @@ def log_child(name: str, params: Mapping[str, str], metrics: Mapping[str, float]
         log_metrics(metrics)
 
 
-def log_cases(parts: Mapping[str, NDArray[np.uint64]]) -> None:
+def log_cases(parts: Mapping[str, tuple[NDArray[np.uint64], int]]) -> None:
     """Log the hashes of the rows that were used, so that rows can be told from them later."""
     if not parts:
         return
     frames = []
-    for part, hashes in parts.items():
-        kept, modulus = digests.thin(hashes)
+    for part, (kept, modulus) in parts.items():
         frames.append(pd.DataFrame({"hash": kept, "part": part, "modulus": modulus}))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / CASES

@@ -1,4 +1,4 @@
-"""Score the rows of a table with a registered model, batch by batch."""
+"""Score rows with a registered model, as it would when served."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters.progress import progress
 from scrib_mlflow.adapters.sources import Transform, find_source
 from scrib_mlflow.adapters.stores import model_info, reason
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, ModelError
@@ -24,8 +23,8 @@ from scrib_mlflow.serving import (
     read_scores,
     row_count,
     rows_between,
-    score_rows,
 )
+from scrib_mlflow.serving import score_rows as score_one_by_one
 
 TRIED = 50  # rows on which the place of the scores is found
 ALONE = 5  # of these are scored one by one as well
@@ -44,7 +43,7 @@ class Scorer:
     def predict(self, rows: Any) -> Any:
         """Return the scores of rows and the errors by row; MLflow calls this with checked rows."""
         native, source, k = native_model(self.model), asdict(self.source), len(self.classes)
-        return score_rows(
+        return score_one_by_one(
             lambda part: read_scores(call_model(self.model, native, source, part), source, k),
             rows,
             k,
@@ -140,33 +139,29 @@ def spread(n: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist()
 
 
-def score_table(
-    scorer: Scorer, rows: pd.DataFrame, *, batch_rows: int, what: str
+def some_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return some rows to try a model on."""
+    return rows.iloc[spread(len(rows), TRIED)]
+
+
+def score_rows(
+    scorer: Scorer, rows: pd.DataFrame, places: NDArray[np.int64], what: str
 ) -> NDArray[np.float64]:
-    """Return (n, k) scores of all rows; the first rows that cannot be scored are an error."""
-    scores = np.empty((len(rows), len(scorer.classes)))
-    for start, batch in batches(rows, batch_rows, what):
-        found, failed = as_served(scorer, batch)
-        if failed:
-            raise _cannot_score(what, start, failed)
-        if not np.isfinite(found).all():
-            row, column = np.argwhere(~np.isfinite(found))[0]
-            msg = (
-                f"row {start + row} of {what} has the score {found[row, column]} for class "
-                f"{scorer.classes[column]!r}; drop or repair rows that the model cannot score"
-            )
-            raise InvalidScoresError(msg)
-        scores[start : start + len(batch)] = found
+    """Return (n, k) scores; the first rows that cannot be scored are an error.
+
+    `places` are the numbers of the rows in the table `what`.
+    """
+    scores, failed = as_served(scorer, rows)
+    if failed:
+        raise _cannot_score(what, places, failed)
+    if not np.isfinite(scores).all():
+        row, column = np.argwhere(~np.isfinite(scores))[0]
+        msg = (
+            f"row {places[row]} of {what} has the score {scores[row, column]} for class "
+            f"{scorer.classes[column]!r}; drop or repair rows that the model cannot score"
+        )
+        raise InvalidScoresError(msg)
     return scores
-
-
-def batches(rows: pd.DataFrame, batch_rows: int, what: str) -> Any:
-    """Yield the first row's number and the rows of each batch, with a progress bar."""
-    with progress(what=f"scoring {what}", unit="rows", total=len(rows)) as bar:
-        for start in range(0, len(rows), batch_rows):
-            batch = rows.iloc[start : start + batch_rows].reset_index(drop=True)
-            yield start, batch
-            bar.update(len(batch))
 
 
 def as_served(scorer: Scorer, rows: Any) -> tuple[NDArray[np.float64], dict[int, Exception]]:
@@ -185,12 +180,12 @@ def _as_served(metadata: Model, implementation: Any, rows: Any) -> Any:
         raise InvalidDataError(msg) from error
 
 
-def _cannot_score(what: str, start: int, failed: dict[int, Exception]) -> ModelError:
+def _cannot_score(what: str, places: NDArray[np.int64], failed: dict[int, Exception]) -> ModelError:
     first = min(failed)
     error = failed[first]
-    others = [start + row for row in sorted(failed)[1:SHOWN]]
+    others = [places[row] for row in sorted(failed)[1:SHOWN]]
     also = f" (also rows {', '.join(map(str, others))}{' …' if len(failed) > SHOWN else ''})"
     return ModelError(
-        f"the model cannot score row {start + first} of {what}{also if others else ''}: "
+        f"the model cannot score row {places[first]} of {what}{also if others else ''}: "
         f"{type(error).__name__}: {reason(error)}; drop or repair such rows"
     )

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
 
 from scrib_mlflow.adapters import digests, tables
 from scrib_mlflow.adapters.spark_sums import as_signed, hashes, numbers
@@ -65,21 +67,17 @@ class Roles:
 class Labels:
     """The labels that a table has, and their classes."""
 
-    values: pd.Index
+    known: pd.Index
     indices: NDArray[np.int32]
 
 
 def column(name: str) -> Column:
     """Return a column by its name, whatever characters that has."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     return F.col(f"`{name.replace('`', '``')}`")
 
 
 def check_roles(frame: DataFrame, roles: Roles) -> None:
     """Raise where a column is missing, or a value of it."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     named = {"label": roles.label, "key": roles.key, "group": roles.group}
     asked = {option: name for option, name in named.items() if name is not None}
     for option, name in asked.items():
@@ -103,8 +101,6 @@ def check_roles(frame: DataFrame, roles: Roles) -> None:
 
 
 def _is_missing(frame: DataFrame, name: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     values = column(name)
     if frame.schema[name].dataType.simpleString() in {"float", "double"}:
         return values.isNull() | F.isnan(values)
@@ -130,7 +126,7 @@ def find_labels(frame: DataFrame, roles: Roles, classes: tuple[str, ...]) -> Lab
     values = values.sort_values(ignore_index=True)
     place = f"column {roles.label!r} of {roles.what}, of its different values"
     return Labels(
-        values=pd.Index(values), indices=tables.label_indices(values, classes, place=place)
+        known=pd.Index(values), indices=tables.label_indices(values, classes, place=place)
     )
 
 
@@ -161,8 +157,6 @@ def identify(
 
 def packed(frame: DataFrame) -> DataFrame:
     """Return a table with its own columns in one struct, because not all names reach workers."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     own = [column(name) for name in frame.columns if name != SCORES]
     rest = [column(SCORES)] if SCORES in frame.columns else []
     return frame.select(F.struct(*own).alias(ROW), *rest)
@@ -180,7 +174,7 @@ def _slim(
     n = len(rows)
     index = np.full(n, UNLABELLED, dtype=np.int32)
     if labels is not None:
-        index = labels.indices[labels.values.get_indexer(pd.Index(rows[roles.label]))]
+        index = labels.indices[labels.known.get_indexer(pd.Index(rows[roles.label]))]
     row = digests.row_hashes(rows, text=[] if roles.label is None else [roles.label])
     key = row if roles.key is None else digests.key_hashes(rows[roles.key])
     group = np.zeros(n, dtype=np.uint64)
@@ -234,9 +228,6 @@ def _names(rows: pd.DataFrame, key: str | None, errors: list[str]) -> list[str |
 
 def with_order(slim: DataFrame, seed: int, *, keyed: bool) -> DataFrame:
     """Return rows with their order, and that of their groups, as `core.split` defines them."""
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if keyed:  # no two rows have the same key
         numbered = slim.withColumn("occurrence", F.lit(0))
     else:

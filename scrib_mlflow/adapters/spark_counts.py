@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Sets = NDArray[np.bool_]
 # (n, k) sets of some rules, one after the other, of the rows of a batch
-MakeSets = Callable[[pa.RecordBatch], "Sequence[Sets] | map[Sets]"]
+MakeSets = Callable[[pa.RecordBatch], Iterable[Sets]]
 PLAIN, GROUPED = 3, 8  # numbers of a tally for each claim
 NO_SOFT = np.zeros((0, 0))
 
@@ -74,7 +74,7 @@ def _codes(groups: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 def _packed(tally: Tally) -> NDArray[np.float64]:
     """Return a tally as rows of numbers, one column a claim."""
-    rows = [tally.n, tally.n_certain, tally.n_wrong]
+    rows: list[NDArray[Any]] = [tally.n, tally.n_certain, tally.n_wrong]
     if tally.groups is not None:
         sums = tally.groups
         rows += [sums.counts, sums.certain_squared, sums.wrong_squared, sums.product]

@@ -1,4 +1,4 @@
-"""The model that `spark_udf` runs in Spark's workers: scores or sets of rows, or why there are none.
+"""The model that `spark_udf` runs in Spark's workers: scores or sets of rows, or why not.
 
 A row that the model cannot score must not fail its task, because only the driver can tell the user
 which row it was. MLflow runs this file under a name of its own, as it does the served file.

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812
 
-from scrib_mlflow.adapters.spark_counts import count_over, served_sets, tally_over
+from scrib_mlflow.adapters.spark_counts import MakeSets, count_over, served_sets, tally_over
 from scrib_mlflow.adapters.spark_split import class_sizes
 from scrib_mlflow.adapters.spark_sums import (
     as_unsigned,
@@ -38,8 +40,6 @@ AT_ONCE = 32  # rules of a path, which is tested until one fails
 
 def keep(ordered: DataFrame, *, grouped: bool) -> DataFrame:
     """Return rows that are kept in the executors, whole groups together."""
-    from pyspark import StorageLevel  # noqa: PLC0415
-
     placed = ordered.repartition("grouped") if grouped else ordered
     return placed.persist(StorageLevel.MEMORY_AND_DISK)
 
@@ -154,7 +154,7 @@ class SparkAnswered:
         return _collect(self.frame if few else _highest(self.frame, self.n_rows, most), self)
 
 
-def _sets_of(rules: Sequence[Rule], k: int):  # type: ignore[no-untyped-def]  # goes to workers
+def _sets_of(rules: Sequence[Rule], k: int) -> MakeSets:
     return lambda batch: (predict_sets(matrix(batch, "scores", k), rule) for rule in rules)
 
 
@@ -175,8 +175,6 @@ def _own_probabilities(frame: DataFrame, rule: OptimalRule, k: int) -> DataFrame
 
 def _highest(frame: DataFrame, n: int, most: int) -> DataFrame:
     """Return so many rows of the highest order."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     cut = lowest(frame.withColumn("all", F.lit(0)), "all", "order", {0: n - most + 1})[0]
     return frame.filter(F.col("order") >= cut)
 
@@ -185,8 +183,6 @@ def _highest_of_classes(
     frame: DataFrame, sizes: NDArray[np.int64], quotas: NDArray[np.int64]
 ) -> DataFrame:
     """Return of each class as many rows as its quota, those of the highest order."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     pairs = list(enumerate(zip(sizes.tolist(), quotas.tolist(), strict=True)))
     whole = [j for j, (n, quota) in pairs if 0 < n == quota]
     ranks = {j: n - quota + 1 for j, (n, quota) in pairs if 0 < quota < n}
@@ -197,9 +193,7 @@ def _highest_of_classes(
     return frame.filter(chosen)
 
 
-def _collect(
-    frame: DataFrame, rows: SparkRows | SparkAnswered
-) -> tuple[Sample, NDArray[np.bool_]]:
+def _collect(frame: DataFrame, rows: SparkRows | SparkAnswered) -> tuple[Sample, NDArray[np.bool_]]:
     """Return rows on the driver, sorted by case, with the sets that they were answered with."""
     names = ["label", "scores", "sets", "grouped", "case", "unlabelled", "name"]
     table = frame.select(*names).toArrow().combine_chunks()

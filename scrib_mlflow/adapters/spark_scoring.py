@@ -16,6 +16,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.models import ModelSignature
+from pyspark.sql import functions as F  # noqa: N812
 
 from scrib_mlflow.adapters import spark_model, tables
 from scrib_mlflow.adapters.spark_columns import SCORES, column
@@ -69,15 +70,11 @@ def with_scores(
     """
     answer = _udf(frame, uri, inputs, classes, source)
     typed = _as_typed(frame, names, inputs)
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     return frame.withColumn(SCORES, answer(F.struct(*typed)))
 
 
 def given_scores(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the table with scores that stand in its columns, in the struct `SCORES`."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     scores = [column(name).cast("double") for name in columns]
     bad = [
         F.when(score.isNull() | F.isnan(score) | (F.abs(score) == float("inf")), F.lit(name))
@@ -135,8 +132,6 @@ def _quietly() -> Iterator[None]:
 
 def _as_typed(frame: DataFrame, names: Sequence[str], inputs: Schema | None) -> list[Column]:
     """Return columns with the narrow numbers of a signature, as `tables.as_typed` makes them."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     have = _empty(frame.select(*(column(name) for name in names)))
     wanted = tables.as_typed(have, inputs).dtypes
     casts = {name: wanted[name] for name in names if wanted[name] != have.dtypes[name]}
@@ -160,8 +155,6 @@ def _as_typed(frame: DataFrame, names: Sequence[str], inputs: Schema | None) -> 
 
 def check_scored(slim: DataFrame, what: str, key: str | None) -> None:
     """Raise where rows have no scores: name the first, and say how many there are."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     bad = slim.filter(F.col("error") != "")
     found = bad.agg(F.count("*").alias("n"), F.min(F.struct("name", "error")).alias("first"))
     row = found.collect()[0]

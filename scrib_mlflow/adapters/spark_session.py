@@ -8,9 +8,9 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import scrib_mlflow
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, ScribError
 
 if TYPE_CHECKING:
@@ -108,12 +108,12 @@ def reason(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _kinds(kind: type) -> list[type]:
+def _kinds(kind: type[ScribError]) -> list[type[ScribError]]:
     return [kind, *(below for child in kind.__subclasses__() for below in _kinds(child))]
 
 
 def _short(text: str) -> str:
-    text = text.split(" SQLSTATE: ")[0]
+    text = text.partition(" SQLSTATE: ")[0]
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
@@ -158,11 +158,12 @@ def check_workers(active: SparkSession) -> None:
             "with the packages that this one has, and name its Python in PYSPARK_PYTHON"
         )
         raise InvalidSettingsError(msg) from error
-    other = found - {scrib_mlflow.__version__}
+    here = _version()
+    other = found - {here}
     if other:
         msg = (
             f"Spark's workers have scrib_mlflow {min(other)}, but here it is "
-            f"{scrib_mlflow.__version__}; install the same version in their environment"
+            f"{here}; install the same version in their environment"
         )
         raise InvalidSettingsError(msg)
 
@@ -171,4 +172,8 @@ def _say(batches: Any) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"version": [scrib_mlflow.__version__]})
+        yield pa.RecordBatch.from_pydict({"version": [_version()]})
+
+
+def _version() -> str:
+    return str(import_module("scrib_mlflow").__version__)

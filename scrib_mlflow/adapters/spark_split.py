@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from pyspark.sql import functions as F  # noqa: N812
 
 from scrib_mlflow.adapters.spark_columns import Roles
 from scrib_mlflow.adapters.spark_sums import looked_up, lowest
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 def check_keys(slim: DataFrame, roles: Roles) -> None:
     """Raise where a key stands more than once."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if roles.key is None:
         return
     repeated = slim.groupBy("key").agg(F.count("*").alias("n"), F.min("name").alias("name"))
@@ -52,8 +51,6 @@ def certifies(
     waived: Sequence[str],
 ) -> Column:
     """Return which rows certify: a fraction of each class, or of the groups."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     as_number("certify_fraction", fraction, low=0, high=1)
     needed = split.check_sizes(sizes, names, waived)
     if grouped:
@@ -67,8 +64,6 @@ def certifies(
 
 def _group_cut(ordered: DataFrame, n_rows: int, fraction: float) -> int:
     """Return the order of the last group that certifies."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     groups = ordered.select("grouped", "group_order").distinct().withColumn("all", F.lit(0))
     n = groups.count()
     split.check_groups_suffice(n, n_rows)
@@ -79,8 +74,6 @@ def _check_parts(
     ordered: DataFrame, chosen: Column, needed: NDArray[np.bool_], names: Sequence[str]
 ) -> None:
     """Raise for a class that a part has no rows of."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     found = ordered.groupBy("label").agg(
         F.count_if(chosen).alias("certify"),
         F.count_if(~chosen).alias("fit"),

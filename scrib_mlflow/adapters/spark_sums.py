@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import functions as F  # noqa: N812
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,7 +58,7 @@ def hashes(batch: pa.RecordBatch, name: str) -> NDArray[np.uint64]:
     return as_unsigned(numbers(batch, name))
 
 
-def matrix(batch: pa.RecordBatch, name: str, k: int) -> NDArray[np.float64]:
+def matrix(batch: pa.RecordBatch, name: str, k: int) -> NDArray[Any]:
     """Return a column of k numbers a row as an array (n, k)."""
     return batch.column(name).flatten().to_numpy(zero_copy_only=False).reshape(-1, k)
 
@@ -78,9 +79,7 @@ def sum_over(frame: DataFrame, measure: Measure, start: NDArray[Any]) -> NDArray
     return sum(_unpacked(frame.mapInArrow(add, PARTIAL), start), start.copy())
 
 
-def over_partitions(
-    frame: DataFrame, measure: Measure, like: NDArray[Any]
-) -> list[NDArray[Any]]:
+def over_partitions(frame: DataFrame, measure: Measure, like: NDArray[Any]) -> list[NDArray[Any]]:
     """Return an array that is measured on all rows of each partition at once."""
 
     def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -107,8 +106,6 @@ def lowest(frame: DataFrame, group: str, value: str, ranks: Mapping[int, int]) -
     Each pass counts values by their next bits and goes on with the bucket that holds the rank,
     until few values are left or no bits are.
     """
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if not ranks:
         return {}
     bits = max(4, min(BITS, int(np.log2(MOST_BUCKETS / len(ranks)))))
@@ -136,8 +133,6 @@ def lowest(frame: DataFrame, group: str, value: str, ranks: Mapping[int, int]) -
 
 def next_lower(frame: DataFrame, group: str, value: str, than: Mapping[int, int]) -> dict[int, int]:
     """Return for each group its highest value below the one given, where it has one."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if not than:
         return {}
     below = frame.filter(F.col(value) < looked_up(than, group))
@@ -164,7 +159,5 @@ def _bucket(buckets: list[tuple[int, int]], rank: int) -> tuple[int, int, int]:
 
 def looked_up(values: Mapping[int, int], group: str) -> Column:
     """Return the value that belongs to the group of each row, null where none does."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     pairs = [F.lit(each) for g, value in values.items() for each in (g, value)]
     return F.create_map(*pairs)[F.col(group)]

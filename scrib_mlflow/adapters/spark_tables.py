@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from scrib_mlflow.adapters.spark_columns import column
 from scrib_mlflow.adapters.spark_session import reason
 from scrib_mlflow.adapters.tables import NOTHING, UNNAMED
@@ -23,7 +25,9 @@ CSV = {  # as pandas reads it: quotes are doubled, lines of other lengths are er
     "enforceSchema": False,
 }
 WHOLE = r"^\s*[+-]?[0-9]{1,18}\s*$"  # of which every one is a 64-bit integer
-NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|(?i:inf(inity)?))\s*$"
+NUMBER = (
+    r"^\s*[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|(?i:inf(inity)?))\s*$"
+)
 TRUTHS = ("True", "TRUE", "true", "False", "FALSE", "false")
 
 Kind = Literal["long", "double", "boolean", "string"]
@@ -83,8 +87,6 @@ def _read(session: SparkSession, told: str, place: str, label: str | None) -> Da
 
 def _typed(texts: DataFrame, label: str | None) -> DataFrame:
     """Return a table of texts with numbers and truths where a whole column holds nothing else."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     others = [name for name in texts.columns if name != label]
     there = {name: F.nullif(column(name), F.lit("")) for name in others}
     columns = [there[name].alias(name) for name in others]
@@ -102,8 +104,6 @@ def _typed(texts: DataFrame, label: str | None) -> DataFrame:
 
 def _kinds(rows: DataFrame, names: list[str]) -> dict[str, Kind]:
     """Return what columns of texts hold, in one pass."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if not names:
         return {}
     sums = [F.count("*")]
@@ -117,9 +117,7 @@ def _kinds(rows: DataFrame, names: list[str]) -> dict[str, Kind]:
             F.count_if(values.isin(*NOTHING)),
         ]
     n, *found = rows.agg(*(each.alias(f"c{i}") for i, each in enumerate(sums))).collect()[0]
-    return {
-        name: _kind(n, *found[5 * place : 5 * place + 5]) for place, name in enumerate(names)
-    }
+    return {name: _kind(n, *found[5 * place : 5 * place + 5]) for place, name in enumerate(names)}
 
 
 def _kind(n: int, there: int, whole: int, number: int, truth: int, nothing: int) -> Kind:
@@ -135,8 +133,6 @@ def _kind(n: int, there: int, whole: int, number: int, truth: int, nothing: int)
 
 
 def _as(values: Column, kind: Kind) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
     if kind == "string":
         return values
     if kind == "double":

@@ -196,8 +196,18 @@ def _as_numbers(texts: pd.Series) -> pd.Series:
         return texts
 
 
-def label_indices(values: pd.Series, classes: tuple[str, ...], *, place: str) -> NDArray[np.int32]:
-    """Return labels as class indices; whole numbers in text are indices where no name says so."""
+def label_indices(
+    values: pd.Series,
+    classes: tuple[str, ...],
+    *,
+    place: str,
+    codes: NDArray[np.int32] | None = None,
+) -> NDArray[np.int32]:
+    """Return labels as class indices; whole numbers in text are indices where no name says so.
+
+    Where the values are the distinct ones of a column, `codes` say which of them each row has; they
+    tell which row is to blame.
+    """
     labels = np.asarray(values.astype(object).where(values.notna(), None))
     if values.dtype.kind in "iuf" or values.dtype.kind == "b":
         labels = np.asarray(values)
@@ -206,7 +216,12 @@ def label_indices(values: pd.Series, classes: tuple[str, ...], *, place: str) ->
             texts = [str(value) for value in labels]
             if all(WHOLE.fullmatch(text) for text in texts):
                 labels = np.array([int(float(text)) for text in texts])
-        return check_labels(labels, classes, len(labels))
+        try:
+            return check_labels(labels, classes, len(labels))
+        except InvalidLabelsError:
+            if codes is None:
+                raise
+            return check_labels(labels[codes], classes, len(codes))
     except (InvalidLabelsError, TypeError) as error:
         msg = (
             f"{place}: {error}; if the model's own names are others, give them in the order of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,29 +23,19 @@ from scrib_mlflow.adapters import (
 )
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.adapters.report import REPORT
-from scrib_mlflow.core.evaluate import SetReport
-from scrib_mlflow.core.fits import Fit
-from scrib_mlflow.core.rules import predict_sets
 from scrib_mlflow.errors import NotCertifiedError
 from scrib_mlflow.results import Base, SetClassifier, to_json
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows.calibrate_log import log_calibration
 from scrib_mlflow.workflows.certify import certify
+from scrib_mlflow.workflows.engines import open_engine
 from scrib_mlflow.workflows.fitting import find_gap, fit_rule, wanted_coverage
-from scrib_mlflow.workflows.parts import (
-    Parts,
-    Tables,
-    check_options,
-    choose,
-    make_parts,
-    read_tables,
-)
+from scrib_mlflow.workflows.parts import Parts, Tables, Tried, check_options, sorted_sample
 from scrib_mlflow.workflows.plan import plan_parts
-from scrib_mlflow.workflows.rows import Scored, enforced, prepare, score
-from scrib_mlflow.workflows.served import report_sets
+from scrib_mlflow.workflows.rows import enforced
+from scrib_mlflow.workflows.served import report_rule
 
-TRIED_ROWS = 200  # answered by the logged model before it is registered
 EXAMPLE_ROWS = 2  # kept with the model
 
 
@@ -91,20 +82,20 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
     """Do what `calibrate` does, saying what it is at."""
     check_options(settings)
     base, name = _preflight(settings)
-    tables = read_tables(settings)
-    with runs.open_run(f"calibrate {base.name}") as run_id:
+    with ExitStack() as stack:
+        engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
+        tables = engine.read_tables(settings)
+        run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
         runs.log_settings(run_id, settings)
         _log_inputs(tables, settings)
         say(f"loading {base.uri}")
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
-        ready = prepare(model, example, tables.all(), settings)
-        chosen = choose(tables, ready[0], settings)
-        parts = make_parts(tables, chosen, [score(each, settings) for each in ready])
+        parts = engine.make_parts(tables, model, example, settings)
         record = _make_record(settings, base, parts, run_id, say)
         log_calibration(record, tables, parts, settings, name, run_id)
         say("logging the set classifier, and trying it")
-        logged_uri = _log_model(record, model, parts.fit, example, run_id)
+        logged_uri = _log_model(record, model, parts.tried, example, run_id)
         runs.remember(logged_uri, name, settings.alias)
         version = registration.register(
             logged_uri, record, to_json(record), run_id, name, settings.alias
@@ -127,14 +118,14 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
     return done
 
 
-def _log_inputs(tables: Tables, settings: Calibrate) -> None:
+def _log_inputs(tables: Tables[Any], settings: Calibrate) -> None:
     """Log every table as what it is for; one that is split is for both."""
     contexts = {"data": ["fit"], "certify_data": ["certify"], "path_data": ["path"]}
     if settings.mode == "certified" and tables.certify is None:
         contexts["data"].append("certify")
     for table in tables.all():
         for context in contexts[table.what]:
-            runs.log_table_input(table.rows, table.record, table.label, context)
+            runs.log_table_input(table.some_rows(), table.record, table.label, context)
 
 
 def _preflight(settings: Calibrate) -> tuple[Base, str]:
@@ -154,25 +145,30 @@ def _make_record(
 ) -> SetClassifier:
     """Fit, and certify where asked for; the labels of certify rows are read last."""
     certified = None
+    classes, fitted = parts.classes, parts.fit
+    sample = sorted_sample(fitted, settings.max_fit_rows, by_class=True)
+    if sample.weights is not None:
+        say(
+            f"the search sees {len(sample.labels):,} of {fitted.n_rows:,} fit rows, all of rare "
+            "classes and the others weighted; max_fit_rows says how many"
+        )
     if settings.mode == "certified":
         runs.log_texts_and_figures({"plan.json": to_json(plan := plan_parts(settings, parts))}, {})
         say(plans.plan_sentence(plan))
-        certified = certify(settings, base, parts, run_id, say)
-    n, k = parts.fit.scores.shape
+        certified = certify(settings, base, parts, sample, run_id, say)
     if certified is None:
         what = "multipliers" if settings.rule == "optimal" else "thresholds"
-        say(f"fitting the {what} of {k} classes on {n:,} rows")
-    fit = fit_rule(settings, parts.fit) if certified is None else certified.fit
-    classes = fit.classes
-    report = _report(fit, parts.fit, settings.confidence)
+        say(f"fitting the {what} of {len(classes)} classes on {len(sample.labels):,} rows")
+    fit = fit_rule(settings, sample, classes) if certified is None else certified.fit
+    report = report_rule(fitted, fit.rule, classes, settings.confidence)
     certify_report = None
     if parts.certify is not None:
-        certify_report = _report(fit, parts.certify, settings.confidence)
+        certify_report = report_rule(parts.certify, fit.rule, classes, settings.confidence)
     newest = certify_report or report
     return SetClassifier(
         classes=classes,
         rule=fit.rule,
-        scores=parts.fit.scorer.source,
+        scores=parts.scores,
         class_miscoverage=tuple(newest.by_class[name].miscoverage for name in classes),
         risk_targets=enforced(settings.risk_targets, classes, settings.waive),
         overall_target=settings.overall_target,
@@ -194,29 +190,25 @@ def _make_record(
         certify_report=certify_report,
         n_shared=parts.n_shared,
         package_version=scrib_mlflow.__version__,
-        gap=find_gap(settings, parts, fit, certified and certified.recalibration),
+        gap=find_gap(settings, parts, sample, fit, certified and certified.recalibration),
         candidate_coverage=wanted_coverage(settings) if settings.rule == "optimal" else None,
     )
 
 
-def _report(fit: Fit, scored: Scored, confidence: float) -> SetReport:
-    sets = predict_sets(scored.scores, fit.rule)
-    groups = scored.group_codes()
-    return report_sets(sets, scored.labels, fit.classes, confidence, groups)
-
-
-def _log_model(record: SetClassifier, model: Any, scored: Scored, example: Any, run_id: str) -> str:
+def _log_model(
+    record: SetClassifier, model: Any, tried: Tried | None, example: Any, run_id: str
+) -> str:
     """Log the set classifier and let it answer rows; a model that fails is deleted."""
     inputs = model.metadata.get_input_schema()
-    rows = scored.features
-    kept = example if rows is None else rows.iloc[:EXAMPLE_ROWS]
+    rows = example if tried is None else tried.features
+    kept = example if tried is None else tried.features.iloc[:EXAMPLE_ROWS]
     try:
-        logged = registration.log_model(record, inputs, example if rows is None else rows, kept)
-        if rows is not None:
-            sets = rule_sets(asdict(record.rule), scored.scores[:TRIED_ROWS])
+        logged = registration.log_model(record, inputs, rows, kept)
+        if tried is not None:
+            sets = rule_sets(asdict(record.rule), tried.scores)
             names = np.array(record.classes, dtype=np.object_)
             expected = [names[row].tolist() for row in sets]
-            registration.try_model(logged.model_uri, rows.iloc[:TRIED_ROWS], expected)
+            registration.try_model(logged.model_uri, tried.features, expected)
     except BaseException:
         registration.delete_logged(run_id)
         raise

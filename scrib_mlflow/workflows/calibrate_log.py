@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from scrib_mlflow.adapters import registration, report, runs, verdicts
 from scrib_mlflow.adapters.metrics import certificate_metrics, gap_metrics, report_metrics
@@ -14,7 +13,12 @@ from scrib_mlflow.workflows.parts import Parts, Tables
 
 
 def log_calibration(
-    record: SetClassifier, tables: Tables, parts: Parts, settings: Calibrate, name: str, run_id: str
+    record: SetClassifier,
+    tables: Tables[Any],
+    parts: Parts,
+    settings: Calibrate,
+    name: str,
+    run_id: str,
 ) -> None:
     """Log everything but the model to the run."""
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
@@ -30,25 +34,10 @@ def log_calibration(
     runs.set_tags(registration.version_tags(record, run_id, text), note)
     shown, _, _ = verdicts.shown_report(record)
     runs.log_class_table(shown, record.risk_targets, "classes.json", record.certificate)
-    runs.log_cases(_cases(parts))
+    runs.log_cases(parts.cases)
     page = calibration_report(record, tables, parts, settings, name, run_id)
     documents, drawn = report.page_files(page)
     documents |= {"scrib.json": text, "description.md": note}
     if record.certificate is not None:
         documents["certificate.json"] = to_json(record.certificate)
     runs.log_texts_and_figures(documents, drawn)
-
-
-def _cases(parts: Parts) -> dict[str, NDArray[np.uint64]]:
-    """Return hashes of all rows that were used, by what for.
-
-    Scores do not tell rows apart when they come again as inputs.
-    """
-    used = {"fit": parts.fit, "certify": parts.certify, "path": parts.path}
-    found = {}
-    for part, rows in used.items():
-        if rows is not None and rows.features is not None:
-            found[part] = rows.cases(labelled=part != "path")
-        if rows is not None and rows.keys is not None:
-            found[f"{part} keys"] = rows.keys
-    return found

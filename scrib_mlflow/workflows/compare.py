@@ -17,14 +17,16 @@ from scrib_mlflow.core.compare import Comparison, compare_rules
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.results import Base, DataRecord, to_json
 from scrib_mlflow.studies import Compare
-from scrib_mlflow.workflows.parts import (
-    Tables,
+from scrib_mlflow.workflows.local_parts import (
     as_calibrate,
     choose_as_calibrate,
     read_tables,
-    without,
+    used_rows,
 )
-from scrib_mlflow.workflows.rows import Prepared, Table, score
+from scrib_mlflow.workflows.parts import Tables
+from scrib_mlflow.workflows.reading import Table
+from scrib_mlflow.workflows.rows import score
+from scrib_mlflow.workflows.scored import Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +75,22 @@ def run(settings: Compare, say: Callable[[str], None]) -> Compared:
     tables = _read(settings)
     with runs.open_run(f"compare {base.name}") as run_id:
         runs.log_settings(run_id, settings)
-        runs.log_table_input(tables.data.rows, tables.data.record, settings.label, "compare")
+        runs.log_table_input(tables.data.some_rows(), tables.data.record, settings.label, "compare")
         say(f"loading {base.uri}")
-        fit = _fit_rows(settings, base, tables)
+        alike = as_calibrate(settings)
+        ready, chosen = choose_as_calibrate(base, tables, alike)
+        fit = score(ready, alike, ~chosen)
         done = Compared(
             run_id=run_id,
             model_uri=base.uri,
-            data=fit.table.record,
+            data=used_rows(fit),
             comparison=_compare(settings, fit, say),
         )
         _log(done, base)
     return done
 
 
-def _read(settings: Compare) -> Tables:
+def _read(settings: Compare) -> Tables[Table]:
     """Read the rows; trust is a column beside the model's inputs."""
     tables = read_tables(as_calibrate(settings))
     if settings.trust is None:
@@ -95,32 +99,26 @@ def _read(settings: Compare) -> Tables:
         msg = f"trust names the label {settings.label!r}; name a column that does not know it"
         raise InvalidSettingsError(msg)
     data = tables.data
-    if settings.trust not in data.rows.columns:
-        hint = nearest(settings.trust, map(str, data.rows.columns))
+    if settings.trust not in data.source.columns:
+        hint = nearest(settings.trust, data.source.columns)
         msg = f"data has no column {settings.trust!r}, which trust names; {hint}"
         raise InvalidDataError(msg)
     return replace(tables, data=replace(data, beside=(*data.beside, settings.trust)))
 
 
-def _fit_rows(settings: Compare, base: Base, tables: Tables) -> Prepared:
-    """Return the rows that calibrate would fit, ready to be scored."""
-    return without(*choose_as_calibrate(base, tables, as_calibrate(settings)))
-
-
-def _compare(settings: Compare, fit: Prepared, say: Callable[[str], None]) -> Comparison:
-    scored = score(fit, as_calibrate(settings))
+def _compare(settings: Compare, scored: Scored, say: Callable[[str], None]) -> Comparison:
     drawn = min(settings.curves, settings.repeats)
     which = "first split" if drawn == 1 else f"first {drawn} splits"
     also = f", and drawing curves of the {which}" * (drawn > 0)
     say(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
     return compare_rules(
         scored.scores,
-        labels_for(scored.labels, scored.scorer.classes),
+        labels_for(scored.labels, scored.classes),
         settings.risk_targets,
-        classes=scored.scorer.classes,
+        classes=scored.classes,
         overall_target=settings.overall_target,
         waive=settings.waive,
-        trust={} if settings.trust is None else {settings.trust: _trust(fit.table, settings.trust)},
+        trust={} if settings.trust is None else {settings.trust: _trust(scored, settings.trust)},
         groups=scored.groups,
         repeats=settings.repeats,
         curves=settings.curves,
@@ -129,8 +127,9 @@ def _compare(settings: Compare, fit: Prepared, say: Callable[[str], None]) -> Co
     )
 
 
-def _trust(table: Table, name: str) -> NDArray[np.float64]:
-    values = table.rows[name].to_numpy(dtype=np.object_, na_value=np.nan)
+def _trust(scored: Scored, name: str) -> NDArray[np.float64]:
+    column = scored.table.source.take(scored.places, [name])[name]
+    values = column.to_numpy(dtype=np.object_, na_value=np.nan)
     return check_trust(values, len(values))
 
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from scrib_mlflow.adapters import lines, rule_texts, runs, scoring, stores, texts
+from scrib_mlflow.adapters import lines, rule_texts, runs, stores, texts
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.adapters.report import Report, page_files
-from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.settings import Evaluate
+from scrib_mlflow.workflows.engines import Engine, open_engine
 from scrib_mlflow.workflows.pages import evaluation_report
-from scrib_mlflow.workflows.rows import MOST_SHARED, Table, identify, read_rows
-from scrib_mlflow.workflows.served import (
-    answer,
-    compare_with_calibration,
-    label_indices,
-    model_features,
-    read_stored,
-    report_sets,
-)
+from scrib_mlflow.workflows.parts import TableLike
+from scrib_mlflow.workflows.served import compare_with_calibration, read_stored, report_answers
+
+MOST_SHARED = 0.5  # of rows that are called unseen: more than that are not equal by chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,34 +66,31 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
         stores.check_stores()
         found = stores.find_model(settings.model_uri)
         record = read_stored(found.uri).record
-    table = _read(settings, record)
-    labels = label_indices(table, record.classes)
-    with runs.open_run(f"evaluate {found.name}") as run_id:
+    with ExitStack() as stack:
+        engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
+        table = _read(engine, settings, record)
+        run_id = stack.enter_context(runs.open_run(f"evaluate {found.name}"))
         runs.log_settings(run_id, settings)
-        runs.log_table_input(table.rows, table.record, settings.label, "evaluate")
+        runs.log_table_input(table.some_rows(), table.record, settings.label, "evaluate")
         say(f"loading {found.uri}")
-        model = scoring.load_model(found.uri)
-        features = model_features(model, table)
+        answered = engine.answer(found.uri, table, record.classes, settings.batch_rows)
         calibrated_by = stores.model_info(found.uri).run_id or ""
-        overlap = compare_with_calibration(calibrated_by, table, labels, features)
-        scores, sets, n_invalid = answer(model, features, record.classes, settings.batch_rows)
+        overlap = compare_with_calibration(calibrated_by, answered)
         done = Evaluation(
             model_uri=found.uri,
             run_id=run_id,
             classifier=record,
-            report=report_sets(
-                sets, labels, record.classes, settings.confidence, table.group_codes()
-            ),
-            n_invalid=n_invalid,
+            report=report_answers(answered, record.classes, settings.confidence),
+            n_invalid=answered.n_invalid,
             n_shared=None if overlap is None else overlap.n_shared,
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
-            grouped=record.group is None or table.groups is not None,
+            grouped=record.group is None or answered.grouped,
         )
         page = evaluation_report(
             found.uri,
             record,
             table,
-            Answers(scores, labels, sets),
+            answered,
             done.report,
             _meaning(done),
             fitted=done.fitted,
@@ -110,12 +103,15 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
     return done
 
 
-def _read(settings: Evaluate, record: SetClassifier) -> Table:
+def _read(engine: Engine, settings: Evaluate, record: SetClassifier) -> TableLike:
     """Read the rows; what identified and grouped those of the calibration does so where it can."""
-    table = read_rows("data", settings.data, settings.label)
-    key = record.key if record.key in table.rows.columns else None
-    group = record.group if record.group in table.rows.columns else None
-    return identify(table, key=key, group=settings.group or group)
+    return engine.read_fresh(
+        settings.data,
+        settings.label,
+        key=record.key,
+        group=settings.group or record.group,
+        optional=["key"] if settings.group else ["key", "group"],
+    )
 
 
 def _meaning(done: Evaluation) -> list[str]:

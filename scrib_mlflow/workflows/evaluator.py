@@ -10,15 +10,21 @@ from mlflow.exceptions import MlflowException
 from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
 from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 from mlflow.pyfunc import PyFuncModel
+from numpy.typing import NDArray
 
 from scrib_mlflow.adapters import digests, figures, runs, tables
 from scrib_mlflow.adapters.metrics import report_metrics
 from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow.core.evaluate import report_counts
+from scrib_mlflow.core.tally import tally_sets
+from scrib_mlflow.core.targets import make_constraints
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.settings import Evaluate
-from scrib_mlflow.workflows.rows import group_codes
-from scrib_mlflow.workflows.served import answer, read_stored, report_sets
+from scrib_mlflow.workflows.answered import answer
+from scrib_mlflow.workflows.reading import group_codes
+from scrib_mlflow.workflows.scored import count_answers
+from scrib_mlflow.workflows.served import ANY_TARGET, read_stored, with_groups
 
 KNOWN = ("confidence", "batch_rows")  # of evaluator_config
 FOLDER = "scrib"
@@ -78,8 +84,13 @@ def _evaluate(
     groups = None
     if record.group is not None and record.group in features.columns:
         groups = group_codes(digests.key_hashes(features[record.group]))
-    _, sets, n_invalid = answer(model, typed, record.classes, chosen.batch_rows)
-    report = report_sets(sets, labels, record.classes, chosen.confidence, groups)
+    sets, n_invalid = _sets(model, typed, record.classes, chosen.batch_rows)
+    report = report_counts(
+        count_answers(sets, labels), record.classes, chosen.confidence, counted=True
+    )
+    if groups is not None:
+        claims = make_constraints(ANY_TARGET, record.classes)
+        report = with_groups(report, tally_sets(sets, labels, claims, groups))
     metrics = report_metrics(report) | {"n_invalid": float(n_invalid)}
     known = {name: value for name, value in metrics.items() if not np.isnan(value)}
     linked = model_id or model.metadata.model_id
@@ -92,6 +103,20 @@ def _evaluate(
         runs.log_texts_and_figures({place: to_json(report)}, {f"{FOLDER}/classes.png": figure})
     artifact = JsonEvaluationArtifact(uri=f"runs:/{run_id}/{place}", content=to_json(report))
     return EvaluationResult(metrics=known, artifacts={"scrib_report": artifact})
+
+
+def _sets(
+    model: PyFuncModel, features: pd.DataFrame, classes: tuple[str, ...], batch_rows: int
+) -> tuple[NDArray[np.bool_], int]:
+    """Return the sets that the model serves, and how many rows it could not score."""
+    found, n_invalid = [], 0
+    for start in range(0, len(features), batch_rows):
+        batch = features.iloc[start : start + batch_rows].reset_index(drop=True)
+        alone = len(batch) == len(features)
+        _, sets, invalid = answer(model, batch, classes, start, "data", alone=alone)
+        found.append(sets)
+        n_invalid += invalid
+    return np.concatenate(found), n_invalid
 
 
 def _record(model: PyFuncModel) -> SetClassifier:

@@ -11,21 +11,25 @@ from scrib_mlflow.core.gap import Gap, measure_gap
 from scrib_mlflow.core.optimal import fit_optimal
 from scrib_mlflow.core.recalibrate import Recalibration, fit_recalibration
 from scrib_mlflow.core.rules import OptimalRule
+from scrib_mlflow.core.sample import Sample
 from scrib_mlflow.core.targets import make_constraints
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.parts import Parts
-from scrib_mlflow.workflows.rows import Scored, targets_of
+from scrib_mlflow.workflows.parts import Parts, shown_rows, sorted_sample
+from scrib_mlflow.workflows.rows import targets_of
 
 
-def fit_rule(settings: Calibrate, scored: Scored) -> Fit:
-    """Fit the rule that is asked for to the targets themselves, on all rows."""
-    classes = scored.scorer.classes
-    labels = labels_for(scored.labels, classes)
-    common = {"classes": classes, **target_options(settings)}
+def fit_rule(settings: Calibrate, sample: Sample, classes: tuple[str, ...]) -> Fit:
+    """Fit the rule that is asked for to the targets themselves."""
+    labels = labels_for(sample.labels, classes)
+    common = {
+        "classes": classes,
+        "sample_weight": sample.weights,
+        **target_options(settings),
+    }
     if settings.rule == "optimal":
         coverage = wanted_coverage(settings)
-        return fit_optimal(scored.scores, labels, candidate_coverage=coverage, **common)
-    return fit_thresholds(scored.scores, labels, **common, **loss_options(settings))
+        return fit_optimal(sample.scores, labels, candidate_coverage=coverage, **common)
+    return fit_thresholds(sample.scores, labels, **common, **loss_options(settings))
 
 
 def target_options(settings: Calibrate) -> dict[str, Any]:
@@ -46,22 +50,31 @@ def wanted_coverage(settings: Calibrate) -> float:
 
 
 def find_gap(
-    settings: Calibrate, parts: Parts, fit: Fit, recalibration: Recalibration | None
+    settings: Calibrate,
+    parts: Parts,
+    sample: Sample,
+    fit: Fit,
+    recalibration: Recalibration | None,
 ) -> Gap:
     """Return how much of the abstention the scores make inevitable.
 
-    On the scores of the certify rows where there are any; their labels are not looked at.
+    On the scores of the certify rows where there are any, of very many on some; their labels are
+    not looked at.
     """
-    scores = parts.fit.scores
+    scores = measured = sample.scores
+    if parts.certify is not None:
+        most = shown_rows(len(parts.classes))
+        measured = sorted_sample(parts.certify, most, by_class=False).scores
     if isinstance(fit.rule, OptimalRule):
         recalibration = fit.rule.recalibration
     if recalibration is None:
-        recalibration = fit_recalibration(scores, parts.fit.labels)
+        recalibration = fit_recalibration(scores, sample.labels, sample.weights)
     return measure_gap(
         fit.rule,
-        scores if parts.certify is None else parts.certify.scores,
+        measured,
         make_constraints(targets_of(settings), fit.classes),
         recalibration,
         scores,
         settings.seed,
+        sample.weights,
     )

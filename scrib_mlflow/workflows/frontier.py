@@ -28,14 +28,15 @@ from scrib_mlflow.core.frontier import TargetFrontier, draw_frontier
 from scrib_mlflow.results import Base, DataRecord, Use, to_json
 from scrib_mlflow.studies import Frontier
 from scrib_mlflow.workflows.fitting import loss_options, target_options
-from scrib_mlflow.workflows.parts import (
+from scrib_mlflow.workflows.local_parts import (
     as_calibrate,
-    check_options,
     choose_as_calibrate,
     read_tables,
-    without,
+    used_rows,
 )
-from scrib_mlflow.workflows.rows import Prepared, score
+from scrib_mlflow.workflows.parts import check_options
+from scrib_mlflow.workflows.rows import score
+from scrib_mlflow.workflows.scored import Scored
 
 USED = "scrib.used_certify_rows"  # tag of a run
 NO_MATTER = {"model_uri", "data", "batch_rows"}  # options that change nothing about what is seen
@@ -91,19 +92,21 @@ def run(settings: Frontier, say: Callable[[str], None]) -> Explored:
     tables = read_tables(alike)
     with runs.open_run(f"frontier {base.name}") as run_id:
         runs.log_settings(run_id, settings)
-        runs.log_table_input(tables.data.rows, tables.data.record, settings.label, "frontier")
+        runs.log_table_input(
+            tables.data.some_rows(), tables.data.record, settings.label, "frontier"
+        )
         say(f"loading {base.uri}")
         ready, chosen = choose_as_calibrate(base, tables, alike)
         use = None
         if settings.use_certify_rows:
             use = _enter(settings, base, tables.data.record, run_id)
-        rows = ready if settings.use_certify_rows else without(ready, chosen)
+        scored = score(ready, alike, None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
             model_uri=base.uri,
-            data=rows.table.record,
+            data=used_rows(scored),
             use=use,
-            frontier=_draw(settings, rows, chosen, ready.table.group_codes(), say),
+            frontier=_draw(settings, scored, chosen, ready.table.group_codes(), say),
         )
         _log(done, base)
     return done
@@ -119,18 +122,17 @@ def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> Use
 
 def _draw(
     settings: Frontier,
-    rows: Prepared,
+    scored: Scored,
     chosen: NDArray[np.bool_],
     groups: NDArray[np.int64] | None,
     say: Callable[[str], None],
 ) -> TargetFrontier:
     """Sweep targets over rows in an order of their own, so that a table's does not matter."""
     alike = as_calibrate(settings)
-    scored = score(rows, alike)
     order = np.argsort(scored.cases(), kind="stable")
     codes = scored.group_codes()
     say(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
-    classes = scored.scorer.classes
+    classes = scored.classes
     return draw_frontier(
         scored.scores[order],
         labels_for(scored.labels[order], classes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from scrib_mlflow.decisions import decide, find_damage
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.results import Base, Decision, Fresh, Policy, SetClassifier
 from scrib_mlflow.settings import Gate
+from scrib_mlflow.workflows.engines import open_engine
 from scrib_mlflow.workflows.fresh import FreshRows, measure_abstention, measure_fresh, read_fresh
 from scrib_mlflow.workflows.gate_log import GateLog, log_decision, log_not_moved
 from scrib_mlflow.workflows.rows import enforced
@@ -76,19 +77,25 @@ def run(settings: Gate, say: Callable[[str], None]) -> Gated:
         candidate = _find(settings)
         stores.check_may_register(candidate.found.name)
     policy = make_policy(settings, candidate.stored.record)
-    rows = read_fresh(settings, candidate.stored.record) if settings.data is not None else None
-    with runs.open_run(f"gate {candidate.found.name}") as run_id:
+    with ExitStack() as stack:
+        rows = None
+        if settings.data is not None:
+            engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
+            table = read_fresh(engine, settings, candidate.stored.record)
+            rows = FreshRows(engine, table, settings.batch_rows)
+        run_id = stack.enter_context(runs.open_run(f"gate {candidate.found.name}"))
         runs.log_settings(run_id, settings)
         mlflow.set_tag(runs.MODEL_URI, candidate.found.uri)
         measured = None
         if rows is not None:
-            runs.log_table_input(rows.table.rows, rows.table.record, rows.table.label, "gate")
+            table = rows.table
+            runs.log_table_input(table.some_rows(), table.record, table.label, "gate")
             say(f"loading {candidate.found.uri}")
             measured = measure_fresh(
+                rows,
                 candidate.found.uri,
                 candidate.stored,
                 candidate.calibrated_by,
-                rows,
                 policy,
                 run_id,
             )
@@ -96,7 +103,7 @@ def run(settings: Gate, say: Callable[[str], None]) -> Gated:
             record=candidate.stored.record,
             calibrated_by=candidate.calibrated_by,
             table=rows.table if rows is not None else None,
-            answers=measured.answers if measured is not None else None,
+            answered=measured.answered if measured is not None else None,
             settings=settings,
             run_id=run_id,
         )
@@ -126,6 +133,8 @@ def _check_options(settings: Gate) -> None:
         raise InvalidSettingsError(msg)
     for name, wants in (
         ("group", settings.group is not None),
+        ("engine=spark", settings.engine == "spark"),
+        ("spark_options", settings.spark_options is not None),
         ("evidence=fresh", settings.evidence == "fresh"),
         ("max_abstention_increase", settings.max_abstention_increase is not None),
     ):

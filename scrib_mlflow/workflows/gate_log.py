@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from scrib_mlflow.adapters import promotion, report, runs, texts
 from scrib_mlflow.adapters.metrics import certificate_metrics, report_metrics
-from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.results import Decision, SetClassifier, to_json
 from scrib_mlflow.settings import Gate
+from scrib_mlflow.workflows.engines import Answered
 from scrib_mlflow.workflows.pages import gate_report
-from scrib_mlflow.workflows.rows import Table
+from scrib_mlflow.workflows.parts import TableLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class GateLog:
 
     record: SetClassifier
     calibrated_by: str  # the run that knows the version's rows, "" for none
-    table: Table | None  # fresh rows, and what the version answers
-    answers: Answers | None
+    table: TableLike | None  # fresh rows, and what the version answers
+    answered: Answered | None
     settings: Gate
     run_id: str
 
@@ -60,7 +60,7 @@ def _page(log: GateLog, decision: Decision, failure: str) -> report.Report:
         decision,
         log.record,
         log.table,
-        log.answers,
+        log.answered,
         log.calibrated_by,
         log.settings,
         log.run_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scrib_mlflow.adapters import scoring
-from scrib_mlflow.core.checks import check_scores, nearest
+from scrib_mlflow.core.checks import nearest
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError
 
 TOLERANCE = 1e-4  # of the highest score, between scores in the data and those of the model
 
 
-def given_scores(
+def check_given(
     what: str,
     rows: pd.DataFrame,
-    columns: list[str],
+    columns: Sequence[str],
     scorer: scoring.Scorer,
     features: pd.DataFrame | None,
     example: Any,
-) -> NDArray[np.float64]:
-    """Return the scores that stand in the data, which must be those that the model serves."""
+) -> None:
+    """Raise unless some rows hold the scores that the model serves for them."""
     if len(columns) != len(scorer.classes):
         msg = f"scores_from names {len(columns)} columns for the classes {[*scorer.classes]}"
         raise InvalidDataError(msg)
@@ -32,23 +33,39 @@ def given_scores(
         hint = nearest(missing[0], map(str, rows.columns))
         msg = f"{what} has no column {missing[0]!r} of scores; {hint}"
         raise InvalidDataError(msg)
-    scores = check_scores(rows[columns].to_numpy(dtype=np.float64), least_rows=1)
+    scores = given_scores(what, rows, columns, np.arange(len(rows)))
     if features is None:
         _check_alike(what, scores, scorer, example)
-    else:
-        tried = scoring.spread(len(features), scoring.TRIED)
-        own = scoring.score_table(
-            scorer, features.iloc[tried], batch_rows=len(tried), what=f"some of {what}"
+        return
+    tried = np.array(scoring.spread(len(features), scoring.TRIED))
+    own = scoring.score_rows(scorer, features.iloc[tried], tried, what)
+    gap = np.abs(own - scores[tried]).max()
+    if not gap <= TOLERANCE * np.abs(own).max():
+        msg = (
+            f"the scores in {what} differ by up to {gap:.3g} from those that the model "
+            "gives for the same rows, so thresholds for them would not be the model's; leave "
+            "scores_from out, or name the columns in the order of the model's classes, "
+            f"{[*scorer.classes]}"
         )
-        gap = np.abs(own - scores[tried]).max()
-        if not gap <= TOLERANCE * np.abs(own).max():
-            msg = (
-                f"the scores in {what} differ by up to {gap:.3g} from those that the model "
-                "gives for the same rows, so thresholds for them would not be the model's; leave "
-                "scores_from out, or name the columns in the order of the model's classes, "
-                f"{[*scorer.classes]}"
-            )
-            raise InvalidScoresError(msg)
+        raise InvalidScoresError(msg)
+
+
+def given_scores(
+    what: str, rows: pd.DataFrame, columns: Sequence[str], places: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the scores that stand in rows, whose numbers in their table are `places`."""
+    try:
+        scores = rows[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        msg = f"the scores in {what} are not numbers: {error}"
+        raise InvalidScoresError(msg) from error
+    if not np.isfinite(scores).all():
+        row, column = np.argwhere(~np.isfinite(scores))[0]
+        msg = (
+            f"row {places[row]} of {what} has the score {scores[row, column]} in column "
+            f"{columns[column]!r}; drop or repair rows without a finite score for every class"
+        )
+        raise InvalidScoresError(msg)
     return scores
 
 

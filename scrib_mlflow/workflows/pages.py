@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +17,22 @@ from scrib_mlflow.adapters.report_parts import Rows
 from scrib_mlflow.core.answers import Answers
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.core.rules import predict_sets
+from scrib_mlflow.core.sample import Sample
 from scrib_mlflow.options import Settings
 from scrib_mlflow.results import DataRecord, Decision, SetClassifier
-from scrib_mlflow.workflows.parts import Parts, Tables
-from scrib_mlflow.workflows.rows import Table
+from scrib_mlflow.workflows.engines import Answered
+from scrib_mlflow.workflows.parts import Parts, TableLike, Tables, shown_rows
 
 NO_CERTIFICATE = "Risks and targets, measured"
 
 
 def calibration_report(
-    record: SetClassifier, tables: Tables, parts: Parts, settings: Settings, name: str, run_id: str
+    record: SetClassifier,
+    tables: Tables[Any],
+    parts: Parts,
+    settings: Settings,
+    name: str,
+    run_id: str,
 ) -> Report:
     """Return the report of a calibration: of the certify rows where there are any."""
     measured, which, bounds = verdicts.shown_report(record)
@@ -37,16 +44,17 @@ def calibration_report(
         found = lines.measured_lines(
             measured, record.risk_targets, record.overall_target, proves=bounds
         )
-    scored = parts.fit if parts.certify is None else parts.certify
+    rows = parts.fit if parts.certify is None else parts.certify
     table = tables.data if parts.certify is None or tables.certify is None else tables.certify
-    answers = Answers(scored.scores, scored.labels, predict_sets(scored.scores, record.rule))
+    shown = rows.sample(shown_rows(len(record.classes)), by_class=False)
+    sets = predict_sets(shown.scores, record.rule)
     stamp = "certified" if record.certified else "not certified"
     return Report(
         title=f"calibrate: {name}",
         stamp=stamp if record.mode == "certified" else f"{stamp}: mode=paper",
         tone="good" if record.certified else "bad",
         verdict=verdict,
-        sentences=tuple(others),
+        sentences=(*others, *_some(shown, rows.n_rows)),
         lines=tuple(found),
         lines_title=NO_CERTIFICATE if record.certificate is None else "The certificate",
         measured=measured,
@@ -54,7 +62,7 @@ def calibration_report(
         rule=record.rule,
         rule_sentences=tuple(rule_texts.sentences(record)),
         targets=record.risk_targets,
-        rows=_rows(answers, table, scored.places, record.key),
+        rows=_rows(shown, sets, table),
         elsewhere="",
         facts=(*_made_from(record), *_ran(run_id, settings)),
         parameters=_parameters(settings),
@@ -64,8 +72,8 @@ def calibration_report(
 def evaluation_report(
     uri: str,
     record: SetClassifier,
-    table: Table,
-    answers: Answers,
+    table: TableLike,
+    answered: Answered,
     measured: SetReport,
     meaning: Sequence[str],
     *,
@@ -80,6 +88,7 @@ def evaluation_report(
         measured, record.risk_targets, record.overall_target, proves=proves
     )
     above = any(line.tone == "bad" for line in found)
+    shown, sets = answered.sample(shown_rows(len(record.classes)))
     return Report(
         title=f"evaluate: {uri}",
         stamp="nothing proved" if fitted else "measured",
@@ -89,6 +98,7 @@ def evaluation_report(
             *meaning,
             f"Its scrib.json says \u201c{_claimed(record)}\u201d; only a gate checks that "
             "this is what was registered.",
+            *_some(shown, answered.n_rows),
         ),
         lines=tuple(found),
         lines_title=NO_CERTIFICATE,
@@ -97,7 +107,7 @@ def evaluation_report(
         rule=record.rule,
         rule_sentences=tuple(rule_texts.measured_candidates(record, measured)),
         targets=record.risk_targets,
-        rows=_rows(answers, table, np.arange(len(answers.labels)), record.key),
+        rows=_rows(shown, sets, table),
         elsewhere="",
         facts=(
             ("set classifier", uri),
@@ -113,8 +123,8 @@ def evaluation_report(
 def gate_report(
     decision: Decision,
     record: SetClassifier,
-    table: Table | None,
-    answers: Answers | None,
+    table: TableLike | None,
+    answered: Answered | None,
     calibrated_by: str,
     settings: Settings,
     run_id: str,
@@ -126,7 +136,7 @@ def gate_report(
     """
     fresh, policy = decision.fresh, decision.policy
     sentences = [_own_certificate(record, decision)]
-    if fresh is not None and table is not None and answers is not None:
+    if fresh is not None and table is not None and answered is not None:
         measured = fresh.report
         which = f"{measured.n:,} fresh rows of {stores.shown(fresh.data.source)}"
         if policy.evidence == "fresh":
@@ -138,7 +148,9 @@ def gate_report(
             )
             title = "What fresh rows say of the version's own targets"
         sentences += [verdicts.ledger_sentence(fresh.use)] if fresh.use is not None else []
-        rows = _rows(answers, table, np.arange(len(answers.labels)), record.key)
+        shown, sets = answered.sample(shown_rows(len(record.classes)))
+        sentences += _some(shown, answered.n_rows)
+        rows = _rows(shown, sets, table)
         elsewhere = ""
     else:
         measured, which, bounds = verdicts.shown_report(record)
@@ -185,11 +197,24 @@ def gate_report(
     )
 
 
-def _rows(answers: Answers, table: Table, places: NDArray[np.int64], key: str | None) -> Rows:
-    keys = None
-    if key is not None and table.keys is not None:
-        keys = table.rows[key].iloc[places].tolist()
-    return Rows(answers=answers, table=stores.shown(table.record.source), places=places, keys=keys)
+def _rows(shown: Sample, sets: NDArray[np.bool_], table: TableLike) -> Rows:
+    return Rows(
+        answers=Answers(shown.scores, shown.labels, sets),
+        table=stores.shown(table.record.source),
+        places=shown.places,
+        keys=shown.keys,
+    )
+
+
+def _some(shown: Sample, n_rows: int) -> list[str]:
+    """Return that only some rows are shown, where that is so."""
+    n = len(shown.labels)
+    if n == n_rows:
+        return []
+    return [
+        f"Tables of classes count all {n_rows:,} rows; figures, sets, confusions and examples are "
+        f"of {n:,} of them, taken by hash."
+    ]
 
 
 def _intact(decision: Decision) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scrib_mlflow.adapters import digests, figures, plans, runs, stores, texts
+from scrib_mlflow.adapters import figures, plans, runs, stores, texts
 from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.core.checks import check_classes
 from scrib_mlflow.core.plan import Plan, make_plan
@@ -19,7 +19,8 @@ from scrib_mlflow.results import to_json
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.studies import Plan as PlanSettings
 from scrib_mlflow.workflows.parts import Parts
-from scrib_mlflow.workflows.rows import Table, enforced, read_rows
+from scrib_mlflow.workflows.reading import Table, read_rows
+from scrib_mlflow.workflows.rows import enforced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def run(settings: PlanSettings, say: Callable[[str], None]) -> Planned:
     found = _plan(settings, table)
     with runs.open_run("plan") as run_id:
         runs.log_settings(run_id, settings)
-        runs.log_table_input(table.rows, table.record, settings.label, "plan")
+        runs.log_table_input(table.some_rows(), table.record, settings.label, "plan")
         runs.log_metrics({"chance": found.chance})
         runs.log_texts_and_figures(
             {"plan.json": to_json(found)}, {"figures/plan.png": figures.plan_figure(found)}
@@ -72,18 +73,20 @@ def run(settings: PlanSettings, say: Callable[[str], None]) -> Planned:
 
 
 def _plan(settings: PlanSettings, table: Table) -> Plan:
-    missing = table.rows[settings.label].isna().to_numpy()
+    assert table.labels is not None  # noqa: S101  # for mypy; plan is given a label
+    values, codes = table.labels
+    missing = values.isna().to_numpy()[codes]
     if missing.any():
         msg = f"data has no label in row {np.argmax(missing)}; fill column {settings.label!r}"
         raise InvalidLabelsError(msg)
-    values = table.rows[settings.label].astype(str)
-    names, labels = np.unique(values.to_numpy(dtype=np.str_), return_inverse=True)
+    names, numbers = np.unique(values.astype(str).to_numpy(dtype=np.str_), return_inverse=True)
+    labels = numbers[codes]
     classes = check_classes([str(name) for name in names], len(names))
     known_classes("waive", settings.waive, classes)
     chosen = np.ones(len(labels), dtype=np.bool_)
     if settings.certify_fraction < 1:
         chosen = split_rows(
-            digests.row_hashes(table.rows),
+            table.identities(),
             labels,
             settings.certify_fraction,
             0,
@@ -105,15 +108,13 @@ def _plan(settings: PlanSettings, table: Table) -> Plan:
 def plan_parts(settings: Calibrate, parts: Parts) -> Plan:
     """Return what can be certified, judging by the labels of the fit rows alone."""
     assert parts.certify is not None  # noqa: S101  # for mypy; mode=certified always has them
-    classes, labels = parts.fit.scorer.classes, parts.fit.labels
-    ratio = len(parts.certify.labels) / len(labels)
-    counts = np.bincount(labels, minlength=len(classes)) * ratio
-    groups = parts.certify.groups
+    classes = parts.classes
+    counts = parts.fit.sizes * (parts.certify.n_rows / parts.fit.n_rows)
     return make_plan(
         {name: round(float(count)) for name, count in zip(classes, counts, strict=True)},
         enforced(settings.risk_targets, classes, settings.waive),
         level=1 - settings.confidence,
-        n_groups=None if groups is None else len(np.unique(groups)),
+        n_groups=parts.certify.n_groups,
     )
 
 

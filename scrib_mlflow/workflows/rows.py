@@ -1,9 +1,8 @@
-"""Labelled rows of a table, scored by the model, or with scores of their own."""
+"""Rows of a table, scored batch by batch by the model, or with scores of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,37 +13,15 @@ from numpy.typing import NDArray
 from scrib_mlflow.adapters import digests, scoring, tables
 from scrib_mlflow.adapters.parameters import read_value
 from scrib_mlflow.core.checks import check_classes, nearest
+from scrib_mlflow.core.split import order_rows
 from scrib_mlflow.core.targets import Targets, by_name, make_constraints
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
-from scrib_mlflow.results import DataRecord
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.given import given_scores
+from scrib_mlflow.workflows.given import check_given, given_scores
+from scrib_mlflow.workflows.reading import Table, counted
+from scrib_mlflow.workflows.scored import Scored
 
-UNLABELLED = -1
 COLUMNS = "columns"  # scores_from: the data hold the scores already
-MOST_SHARED = 0.5  # of rows that are called unseen: more than that are not equal by chance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table as it was read, and how it is recorded."""
-
-    what: str  # the parameter that names it
-    rows: pd.DataFrame
-    record: DataRecord
-    label: str | None  # its column of true classes, None for rows without
-    keys: NDArray[np.uint64] | None = None  # (n,) hashes of a column that identifies rows
-    groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
-    beside: tuple[str, ...] = ()  # columns that are no inputs: those of both, and others
-
-    def group_codes(self) -> NDArray[np.int64] | None:
-        """Return the group of each row as a number from 0, None without groups."""
-        return group_codes(self.groups)
-
-
-def group_codes(groups: NDArray[np.uint64] | None) -> NDArray[np.int64] | None:
-    """Return hashes of groups as numbers from 0."""
-    return None if groups is None else np.unique(groups, return_inverse=True)[1].astype(np.int64)
 
 
 class Prepared(NamedTuple):
@@ -53,100 +30,15 @@ class Prepared(NamedTuple):
     table: Table
     scorer: scoring.Scorer
     labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
-    features: pd.DataFrame | None
+    inputs: tuple[str, ...]  # columns that the model takes; none where only scores are given
     example: Any
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """Rows with their scores and labels; without features where only scores were given."""
-
-    scorer: scoring.Scorer
-    scores: NDArray[np.float64]  # (n, k)
-    labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
-    places: NDArray[np.int64]  # (n,) the number of each row in its table
-    features: pd.DataFrame | None
-    keys: NDArray[np.uint64] | None  # (n,) as in the table
-    groups: NDArray[np.uint64] | None  # (n,)
-
-    def cases(self, *, labelled: bool = True) -> NDArray[np.uint64]:
-        """Return a hash of each row: of what the model is given, and of its class."""
-        labels = self.labels if labelled else np.full(len(self.labels), UNLABELLED)
-        given = pd.DataFrame(self.scores) if self.features is None else self.features
-        return digests.case_hashes(given, labels)
-
-    def take(self, chosen: NDArray[np.bool_]) -> Scored:
-        """Return these rows."""
-        return replace(
-            self,
-            scores=self.scores[chosen],
-            labels=self.labels[chosen],
-            places=self.places[chosen],
-            features=None if self.features is None else self.features[chosen],
-            keys=None if self.keys is None else self.keys[chosen],
-            groups=None if self.groups is None else self.groups[chosen],
-        )
-
-    def group_codes(self) -> NDArray[np.int64] | None:
-        """Return the group of each row as a number from 0, None without groups."""
-        return group_codes(self.groups)
-
-
-def read_rows(
-    what: str, place: str, label: str | None, *, key: str | None = None, group: str | None = None
-) -> Table:
-    """Return the rows of a file, digested; key and group name columns."""
-    rows = tables.read_table(what, place, label)
-    # Labels of a csv are text, those of other files may be numbers.
-    told = rows if label is None else rows.assign(**{label: rows[label].astype(str)})
-    record = DataRecord(
-        source=place, digest=digests.digest(told), n_rows=len(rows), n_used=len(rows)
-    )
-    table = Table(what=what, rows=rows, record=record, label=label)
-    return identify(table, key=key, group=group)
-
-
-def identify(table: Table, *, key: str | None = None, group: str | None = None) -> Table:
-    """Return a table whose rows are identified and grouped by columns, where these are named."""
-    return replace(
-        table,
-        keys=_key_hashes(table.what, table.rows, key),
-        groups=_column_hashes(table.what, table.rows, "group", group),
-        beside=tuple(name for name in (key, group) if name is not None),
-    )
-
-
-def _column_hashes(
-    what: str, rows: pd.DataFrame, option: str, name: str | None
-) -> NDArray[np.uint64] | None:
-    """Return hashes of the values in a column that an option names, None where it names none."""
-    if name is None:
-        return None
-    if name not in rows.columns:
-        hint = nearest(name, map(str, rows.columns))
-        msg = f"{what} has no column {name!r}, which {option} names; {hint}"
-        raise InvalidDataError(msg)
-    missing = rows[name].isna().to_numpy()
-    if missing.any():
-        msg = f"{what} has no {option} in row {np.argmax(missing)}; fill column {name!r}"
-        raise InvalidDataError(msg)
-    return digests.key_hashes(rows[name])
-
-
-def _key_hashes(what: str, rows: pd.DataFrame, name: str | None) -> NDArray[np.uint64] | None:
-    """Return hashes of what identifies each row, which no two rows may share."""
-    hashes = _column_hashes(what, rows, "key", name)
-    if hashes is None:
-        return None
-    _, first, count = np.unique(hashes, return_index=True, return_counts=True)
-    if (count > 1).any():
-        value = rows[name].iloc[[first[np.argmax(count > 1)]]].tolist()[0]
-        msg = (
-            f"key {name!r} does not identify the rows of {what}: {value!r} stands more than once; "
-            "name another column, or use group for rows that belong together"
-        )
-        raise InvalidDataError(msg)
-    return hashes
+    def features(self, rows: pd.DataFrame) -> pd.DataFrame | None:
+        """Return what the model takes of rows of the table, None where only scores are given."""
+        if not self.inputs:
+            return None
+        schema = self.scorer.model.metadata.get_input_schema()
+        return tables.as_typed(rows[list(self.inputs)], schema)
 
 
 def prepare(
@@ -156,7 +48,7 @@ def prepare(
     if settings.label in tables.input_names(model.metadata.get_input_schema()):
         msg = f"the label {settings.label!r} is an input of the model, which must not see it"
         raise InvalidDataError(msg)
-    if _score_columns(settings)[0] == COLUMNS and settings.score_transform != "none":
+    if score_columns(settings)[0] == COLUMNS and settings.score_transform != "none":
         msg = (
             "score_transform is for scores that the model gives, but scores_from takes them from "
             "the data; leave one of them out"
@@ -176,45 +68,71 @@ def _prepare(
     The example is what the model was logged with; it tells where a model's scores are when the
     data hold scores and nothing else.
     """
-    wanted, columns = _score_columns(settings)
-    features = _features(model, table, settings, columns, like)
+    wanted, columns = score_columns(settings)
+    rows = next(table.source.batches())
+    features = _features(model, table, rows, settings, columns, like)
     if wanted != COLUMNS and features is None:
         inputs = model.metadata.get_input_schema()
-        msg = f"{table.what} cannot be scored: {tables.missing_features(table.rows, inputs)}"
+        msg = f"{table.what} cannot be scored: {tables.missing_features(rows, inputs)}"
         raise InvalidDataError(msg)
-    scorer = like.scorer if like else _find_scorer(model, example, features, table, settings)
-    make_constraints(targets_of(settings), check_classes(scorer.classes, len(scorer.classes)))
-    return Prepared(table, scorer, _labels(table, scorer.classes), features, example)
-
-
-def score(ready: Prepared, settings: Calibrate) -> Scored:
-    """Return a table's rows with their scores."""
-    table, scorer, features = ready.table, ready.scorer, ready.features
-    wanted, columns = _score_columns(settings)
-    if wanted == COLUMNS:
-        named = columns or list(scorer.classes)
-        scores = given_scores(table.what, table.rows, named, scorer, features, ready.example)
+    if like is not None:
+        scorer = like.scorer
     else:
-        assert features is not None  # noqa: S101  # for mypy; told before
-        scores = scoring.score_table(
-            scorer, features, batch_rows=settings.batch_rows, what=table.what
-        )
+        scorer = find_scorer(model, example, features, table.what, settings)
+    make_constraints(targets_of(settings), check_classes(scorer.classes, len(scorer.classes)))
+    if wanted == COLUMNS:
+        check_given(table.what, rows, columns or scorer.classes, scorer, features, example)
+    names = () if features is None else tuple(features.columns)
+    return Prepared(table, scorer, table.indices(scorer.classes), names, example)
+
+
+def score(ready: Prepared, settings: Calibrate, kept: NDArray[np.bool_] | None = None) -> Scored:
+    """Return a table's rows with their scores, or those of them that are kept."""
+    table, scorer = ready.table, ready.scorer
+    places = np.arange(len(ready.labels)) if kept is None else np.flatnonzero(kept)
+    scores = np.empty((len(places), len(scorer.classes)))
+    sums = np.empty(len(places), dtype=np.uint64)
+    done = 0
+    for start, rows in counted(table.source, settings.batch_rows, f"scoring {table.what}"):
+        wanted = places[done : done + np.searchsorted(places[done:], start + len(rows))]
+        if not len(wanted):
+            continue
+        chosen = rows if len(wanted) == len(rows) else rows.iloc[wanted - start]
+        features = ready.features(chosen)
+        part = slice(done, done + len(wanted))
+        scores[part] = _score(ready, settings, chosen, features, wanted)
+        given = pd.DataFrame(scores[part]) if features is None else features
+        sums[part] = digests.feature_sums(given)
+        done += len(wanted)
+    labels = ready.labels[places]
+    order = order_rows(table.identities(), np.maximum(ready.labels, 0), settings.seed)
     return Scored(
-        scorer=scorer,
+        classes=scorer.classes,
+        table=table,
         scores=scores,
-        labels=ready.labels,
-        places=np.arange(len(scores)),
-        features=features,
-        keys=table.keys,
-        groups=table.groups,
+        labels=labels,
+        places=places,
+        sums=sums,
+        order=order[places],
+        keys=None if table.keys is None else table.keys[places],
+        groups=None if table.groups is None else table.groups[places],
     )
 
 
-def _labels(table: Table, classes: tuple[str, ...]) -> NDArray[np.int32]:
-    if table.label is None:
-        return np.full(len(table.rows), UNLABELLED, dtype=np.int32)
-    place = f"column {table.label!r} of {table.what}"
-    return tables.label_indices(table.rows[table.label], classes, place=place)
+def _score(
+    ready: Prepared,
+    settings: Calibrate,
+    rows: pd.DataFrame,
+    features: pd.DataFrame | None,
+    places: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return the scores of rows, which stand at these places of their table."""
+    wanted, columns = score_columns(settings)
+    what, scorer = ready.table.what, ready.scorer
+    if wanted == COLUMNS:
+        return given_scores(what, rows, columns or scorer.classes, places)
+    assert features is not None  # noqa: S101  # for mypy; told before
+    return scoring.score_rows(scorer, features, places, what)
 
 
 def targets_of(settings: Calibrate) -> Targets:
@@ -237,7 +155,12 @@ def enforced(
 
 
 def _features(
-    model: PyFuncModel, table: Table, settings: Calibrate, columns: list[str], like: Prepared | None
+    model: PyFuncModel,
+    table: Table,
+    rows: pd.DataFrame,
+    settings: Calibrate,
+    columns: list[str],
+    like: Prepared | None,
 ) -> pd.DataFrame | None:
     """Return what the model takes, in the order of the rows like it; None where it is missing."""
     inputs = model.metadata.get_input_schema()
@@ -249,33 +172,33 @@ def _features(
             )
             raise InvalidDataError(msg)
         columns = list(settings.classes)
-    found = tables.features(table.rows, inputs, [settings.label, *table.beside, *columns])
-    if found is None or like is None or like.features is None or tables.input_names(inputs):
+    found = tables.features(rows, inputs, [settings.label, *table.beside, *columns])
+    if found is None or like is None or not like.inputs or tables.input_names(inputs):
         return found
-    missing = [str(name) for name in like.features.columns if name not in found.columns]
+    missing = [name for name in like.inputs if name not in found.columns]
     if missing:
         msg = f"{table.what} has no column {missing[0]!r}; {nearest(missing[0], found.columns)}"
         raise InvalidDataError(msg)
-    return found[like.features.columns]
+    return found[list(like.inputs)]
 
 
-def _find_scorer(
+def find_scorer(
     model: PyFuncModel,
     example: Any,
     features: pd.DataFrame | None,
-    table: Table,
+    what: str,
     settings: Calibrate,
 ) -> scoring.Scorer:
     """Find where the model's scores are, on rows of the data or else on the example."""
-    tried = example if features is None else features.iloc[_tried(features)]
+    tried = example if features is None else scoring.some_of(features)
     if tried is None:
         msg = (
-            f"{table.what} holds scores but not the model's inputs, and the model was logged "
+            f"{what} holds scores but not the model's inputs, and the model was logged "
             "without an input example, so it cannot be seen how it gives its scores; add the "
             "inputs to some rows, or log the model with an example"
         )
         raise InvalidDataError(msg)
-    wanted, _ = _score_columns(settings)
+    wanted, _ = score_columns(settings)
     return scoring.make_scorer(
         model,
         tried,
@@ -285,11 +208,7 @@ def _find_scorer(
     )
 
 
-def _tried(features: pd.DataFrame) -> list[int]:
-    return scoring.spread(len(features), scoring.TRIED)
-
-
-def _score_columns(settings: Calibrate) -> tuple[str, list[str]]:
+def score_columns(settings: Calibrate) -> tuple[str, list[str]]:
     """Return where scores come from, and the columns of the data that hold them if named."""
     word, colon, names = settings.scores_from.partition(":")
     if word != COLUMNS:

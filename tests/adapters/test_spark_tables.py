@@ -15,7 +15,6 @@ from scrib_mlflow.adapters import digests, spark_columns, spark_sums, spark_tabl
 from scrib_mlflow.errors import InvalidDataError
 from tests.adapters.spark import small_session
 
-
 TWO = decimal.Decimal(2)
 
 
