@@ -27,6 +27,13 @@ KEPT_OF_MANY = 16  # one in so many, and of these again where they are still man
 UNLIKELY = 1e-6
 
 
+class Hashes(NamedTuple):
+    """Hashes of rows, of many only those that a modulus divides."""
+
+    values: NDArray[np.uint64]
+    modulus: int
+
+
 class Overlap(NamedTuple):
     """How many of some fresh rows equal rows that were used before."""
 

@@ -18,7 +18,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from scrib_mlflow.adapters import digests, tables
-from scrib_mlflow.adapters.spark_sums import as_signed, hashes, numbers
+from scrib_mlflow.adapters.spark_sums import as_signed, hashes, numbers, sum_over
 from scrib_mlflow.core import split
 from scrib_mlflow.core.checks import nearest
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
@@ -248,3 +248,14 @@ def with_order(slim: DataFrame, seed: int, *, keyed: bool) -> DataFrame:
 
     kinds = SLIM | {"order": "long", "group_order": "long"}
     return numbered.mapInArrow(order, ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+
+
+def digest_sums(frame: DataFrame, roles: Roles) -> NDArray[np.uint64]:
+    """Return (5,) the sums that a digest of the table is made of."""
+    texts = [] if roles.label is None else [roles.label]
+
+    def measure(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+        rows = pa.RecordBatch.from_struct_array(batch.column(ROW)).to_pandas()
+        return digests.digest_sums(digests.row_hashes(rows, text=texts))
+
+    return sum_over(packed(frame), measure, np.zeros(5, dtype=np.uint64))

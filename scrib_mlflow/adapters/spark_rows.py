@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
+from scrib_mlflow.adapters.digests import Hashes, thinning
 from scrib_mlflow.adapters.spark_counts import MakeSets, count_over, served_sets, tally_over
 from scrib_mlflow.adapters.spark_split import class_sizes
 from scrib_mlflow.adapters.spark_sums import (
@@ -42,6 +43,12 @@ def keep(ordered: DataFrame, *, grouped: bool) -> DataFrame:
     """Return rows that are kept in the executors, whole groups together."""
     placed = ordered.repartition("grouped") if grouped else ordered
     return placed.persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def thinned(frame: DataFrame, name: str, modulus: int) -> Hashes:
+    """Return the hashes in a column that a modulus, a power of 2, divides."""
+    kept = frame.filter(F.col(name).bitwiseAND(F.lit(modulus - 1)) == 0).select(name)
+    return Hashes(as_unsigned(kept.toArrow().column(0).to_numpy()), modulus)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +116,7 @@ class SparkRows:
         if self.n_rows <= most:
             return _collect(self.frame, self)[0]
         if not by_class:
-            return _collect(_highest(self.frame, self.n_rows, most), self)[0]
+            return _collect(_highest(self.frame, "order", self.n_rows, most), self)[0]
         quotas = class_quotas(self.sizes, most)
         sample = _collect(_highest_of_classes(self.frame, self.sizes, quotas), self)[0]
         return sample._replace(weights=class_weights(self.sizes, quotas)[sample.labels])
@@ -149,9 +156,18 @@ class SparkAnswered:
         return count_over(self.frame, served_sets(self.k), self.k)
 
     def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
-        """Return all rows and their sets, or so many of the highest order."""
-        few = self.n_rows <= most
-        return _collect(self.frame if few else _highest(self.frame, self.n_rows, most), self)
+        """Return all rows and their sets, or so many with the highest hashes."""
+        if self.n_rows <= most:
+            return _collect(self.frame, self)
+        return _collect(_highest(self.frame, "row", self.n_rows, most), self)
+
+    def cases(self, *, labelled: bool) -> Hashes:
+        """Return hashes of what the model is given, and of classes where asked for."""
+        return thinned(self.frame, "case" if labelled else "unlabelled", thinning(self.n_rows))
+
+    def keys(self) -> Hashes | None:
+        """Return hashes of what identifies the rows, None where no column does."""
+        return thinned(self.frame, "key", thinning(self.n_rows)) if self.keyed else None
 
 
 def _sets_of(rules: Sequence[Rule], k: int) -> MakeSets:
@@ -173,10 +189,11 @@ def _own_probabilities(frame: DataFrame, rule: OptimalRule, k: int) -> DataFrame
     return frame.select("label", "scores").mapInArrow(own, "label int, own long")
 
 
-def _highest(frame: DataFrame, n: int, most: int) -> DataFrame:
-    """Return so many rows of the highest order."""
-    cut = lowest(frame.withColumn("all", F.lit(0)), "all", "order", {0: n - most + 1})[0]
-    return frame.filter(F.col("order") >= cut)
+def _highest(frame: DataFrame, by: str, n: int, most: int) -> DataFrame:
+    """Return so many rows with the highest numbers; rows with the same number are equal."""
+    cut = lowest(frame.withColumn("all", F.lit(0)), "all", by, {0: n - most + 1})[0]
+    above = frame.filter(F.col(by) > cut)
+    return above.union(frame.filter(F.col(by) == cut).limit(most - above.count()))
 
 
 def _highest_of_classes(

@@ -167,10 +167,13 @@ def check_scored(slim: DataFrame, what: str, key: str | None) -> None:
     raise ModelError(msg)
 
 
-def check_fits(
-    frame: DataFrame, names: Sequence[str] | None, inputs: Schema | None, what: str
-) -> None:
-    """Raise where a table lacks what the model takes."""
-    if names is None:
-        msg = f"{what} cannot be scored: {tables.missing_features(_empty(frame), inputs)}"
-        raise InvalidDataError(msg)
+def lacking(frame: DataFrame, inputs: Schema | None, what: str) -> InvalidDataError:
+    """Return the error for a table that lacks what the model takes."""
+    missing = tables.missing_features(_empty(frame), inputs)
+    return InvalidDataError(f"{what} cannot be scored: {missing}")
+
+
+def scores_of(slim: DataFrame, cases: Sequence[int]) -> dict[int, list[float]]:
+    """Return the scores of rows with these hashes of what the model is given."""
+    rows = slim.filter(F.col("unlabelled").isin(*cases)).select("unlabelled", "scores").collect()
+    return {row["unlabelled"]: row["scores"] for row in rows}

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from scrib_mlflow import serving
 from scrib_mlflow.adapters import digests, scoring, stores, tables
+from scrib_mlflow.adapters.digests import Hashes
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.fits import NAN
 from scrib_mlflow.core.sample import Sample, keep_rows
 from scrib_mlflow.core.tally import Tally, tally_sets
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.workflows.parts import Hashes
 from scrib_mlflow.workflows.reading import UNLABELLED, Table, counted
 from scrib_mlflow.workflows.scored import count_answers
 

@@ -91,7 +91,7 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         say(f"loading {base.uri}")
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
-        parts = engine.make_parts(tables, model, example, settings)
+        parts = engine.make_parts(tables, model, base.uri, example, settings)
         record = _make_record(settings, base, parts, run_id, say)
         log_calibration(record, tables, parts, settings, name, run_id)
         say("logging the set classifier, and trying it")

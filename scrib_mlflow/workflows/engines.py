@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.adapters import tables
+from scrib_mlflow.adapters.digests import Hashes
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.sample import Sample
 from scrib_mlflow.core.tally import Tally
@@ -20,7 +21,7 @@ from scrib_mlflow.options import EngineName, SparkOptions
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows import local_parts
 from scrib_mlflow.workflows.answered import answer_table
-from scrib_mlflow.workflows.parts import Hashes, Parts, TableLike, Tables
+from scrib_mlflow.workflows.parts import Parts, TableLike, Tables
 from scrib_mlflow.workflows.reading import Table, read_source
 
 
@@ -62,9 +63,9 @@ class Engine(Protocol):
         """Read what a calibration is given."""
 
     def make_parts(
-        self, tables: Tables[Any], model: PyFuncModel, example: Any, settings: Calibrate
+        self, tables: Tables[Any], model: PyFuncModel, uri: str, example: Any, settings: Calibrate
     ) -> Parts:
-        """Score the rows of all tables, and return them by what they are for."""
+        """Score the rows of all tables with a model, and return them by what they are for."""
 
     def read_fresh(
         self,
@@ -89,7 +90,12 @@ class LocalEngine:
         return local_parts.read_tables(settings)
 
     def make_parts(
-        self, tables: Tables[Table], model: PyFuncModel, example: Any, settings: Calibrate
+        self,
+        tables: Tables[Table],
+        model: PyFuncModel,
+        uri: str,  # other processes would load it from there
+        example: Any,
+        settings: Calibrate,
     ) -> Parts:
         """Score the rows of all tables, and return them by what they are for."""
         return local_parts.make_parts(tables, model, example, settings)
@@ -128,8 +134,8 @@ def open_engine(name: EngineName, spark_options: SparkOptions | None) -> Iterato
     from scrib_mlflow.adapters.spark_session import session  # noqa: PLC0415  # an extra
     from scrib_mlflow.workflows.spark_engine import SparkEngine  # noqa: PLC0415
 
-    with session(_texts(spark_options or {})) as spark:
-        yield SparkEngine(spark)
+    with session(_texts(spark_options or {})) as spark, closing(SparkEngine(spark)) as engine:
+        yield engine
 
 
 def _texts(options: SparkOptions) -> dict[str, str]:

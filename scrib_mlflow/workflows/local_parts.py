@@ -10,6 +10,7 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.adapters import digests, scoring
+from scrib_mlflow.adapters.digests import Hashes
 from scrib_mlflow.core.split import split_rows
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.options import Settings
@@ -18,7 +19,6 @@ from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows.parts import (
     CERTIFY,
     CERTIFY_WITH_PATH,
-    Hashes,
     Parts,
     Tables,
     Tried,
@@ -176,11 +176,15 @@ def _check_overlap(fit: Scored, certify: Scored, path: Scored | None, *, own_tab
         if rows.keys is not None and certify.keys is not None
     ]
     for what, seen, certifying in compared:
-        found = digests.compare_rows(seen, certifying)
-        if found.excessive:
-            msg = (
-                f"{found.n_shared:,} of the {found.n_rows:,} rows that certify stand in {what} as "
-                f"well, where about {found.expected * found.n_rows:,.0f} would by chance, so they "
-                "would prove nothing; give rows that nothing else has seen"
-            )
-            raise InvalidDataError(msg)
+        refuse_overlap(what, digests.compare_rows(seen, certifying))
+
+
+def refuse_overlap(what: str, found: digests.Overlap) -> None:
+    """Raise where more of the rows that certify stand in another table than chance explains."""
+    if found.excessive:
+        msg = (
+            f"{found.n_shared:,} of the {found.n_rows:,} rows that certify stand in {what} as "
+            f"well, where about {found.expected * found.n_rows:,.0f} would by chance, so they "
+            "would prove nothing; give rows that nothing else has seen"
+        )
+        raise InvalidDataError(msg)

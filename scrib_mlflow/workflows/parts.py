@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from scrib_mlflow.adapters.digests import Hashes
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.rules import OptimalRule, Rule
 from scrib_mlflow.core.sample import Sample
@@ -86,13 +87,6 @@ class Tables(Generic[T]):
     def all(self) -> list[T]:
         """Return every table that there is."""
         return [each for each in (self.data, self.certify, self.path) if each is not None]
-
-
-class Hashes(NamedTuple):
-    """Hashes of rows, of many only those that a modulus divides."""
-
-    values: NDArray[np.uint64]
-    modulus: int
 
 
 class Tried(NamedTuple):

@@ -18,10 +18,18 @@ from scrib_mlflow.core.targets import Targets, by_name, make_constraints
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows.given import check_given, given_scores
+from scrib_mlflow.workflows.parts import TableLike
 from scrib_mlflow.workflows.reading import Table, counted
 from scrib_mlflow.workflows.scored import Scored
 
 COLUMNS = "columns"  # scores_from: the data hold the scores already
+
+
+class Asked(NamedTuple):
+    """How the rows of a table are scored."""
+
+    scorer: scoring.Scorer
+    inputs: tuple[str, ...]  # columns that the model takes; none where only scores are given
 
 
 class Prepared(NamedTuple):
@@ -45,6 +53,19 @@ def prepare(
     model: PyFuncModel, example: Any, read: Sequence[Table], settings: Calibrate
 ) -> list[Prepared]:
     """Return tables with labels and inputs, before they are scored in the way of the first."""
+    check_asked(model, settings)
+    found: list[Prepared] = []
+    first: Asked | None = None
+    for table in read:
+        asked = ask(model, example, table, next(table.source.batches()), settings, first)
+        first = first or asked
+        labels = table.indices(asked.scorer.classes)
+        found.append(Prepared(table, asked.scorer, labels, asked.inputs, example))
+    return found
+
+
+def check_asked(model: PyFuncModel, settings: Calibrate) -> None:
+    """Raise for options that the model, or others, exclude."""
     if settings.label in tables.input_names(model.metadata.get_input_schema()):
         msg = f"the label {settings.label!r} is an input of the model, which must not see it"
         raise InvalidDataError(msg)
@@ -54,22 +75,22 @@ def prepare(
             "the data; leave one of them out"
         )
         raise InvalidSettingsError(msg)
-    found: list[Prepared] = []
-    for table in read:
-        found.append(_prepare(model, example, table, settings, like=next(iter(found), None)))
-    return found
 
 
-def _prepare(
-    model: PyFuncModel, example: Any, table: Table, settings: Calibrate, like: Prepared | None
-) -> Prepared:
-    """Return a table with labels and inputs, its scores found as in `like` if given.
+def ask(
+    model: PyFuncModel,
+    example: Any,
+    table: TableLike,
+    rows: pd.DataFrame,
+    settings: Calibrate,
+    like: Asked | None,
+) -> Asked:
+    """Return how a table, some rows of which are at hand, is scored: as `like` if given.
 
     The example is what the model was logged with; it tells where a model's scores are when the
     data hold scores and nothing else.
     """
     wanted, columns = score_columns(settings)
-    rows = next(table.source.batches())
     features = _features(model, table, rows, settings, columns, like)
     if wanted != COLUMNS and features is None:
         inputs = model.metadata.get_input_schema()
@@ -82,8 +103,7 @@ def _prepare(
     make_constraints(targets_of(settings), check_classes(scorer.classes, len(scorer.classes)))
     if wanted == COLUMNS:
         check_given(table.what, rows, columns or scorer.classes, scorer, features, example)
-    names = () if features is None else tuple(features.columns)
-    return Prepared(table, scorer, table.indices(scorer.classes), names, example)
+    return Asked(scorer, () if features is None else tuple(features.columns))
 
 
 def score(ready: Prepared, settings: Calibrate, kept: NDArray[np.bool_] | None = None) -> Scored:
@@ -156,11 +176,11 @@ def enforced(
 
 def _features(
     model: PyFuncModel,
-    table: Table,
+    table: TableLike,
     rows: pd.DataFrame,
     settings: Calibrate,
     columns: list[str],
-    like: Prepared | None,
+    like: Asked | None,
 ) -> pd.DataFrame | None:
     """Return what the model takes, in the order of the rows like it; None where it is missing."""
     inputs = model.metadata.get_input_schema()

@@ -11,6 +11,7 @@ import numpy as np
 from mlflow.exceptions import MlflowException
 
 from scrib_mlflow.adapters import digests, runs
+from scrib_mlflow.adapters.digests import Hashes
 from scrib_mlflow.core.certificate import make_certificate
 from scrib_mlflow.core.evaluate import SetReport, report_counts
 from scrib_mlflow.core.fits import NAN
@@ -20,7 +21,7 @@ from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
 from scrib_mlflow.errors import ModelError
 from scrib_mlflow.results import SetClassifier, from_json
 from scrib_mlflow.workflows.engines import Answered
-from scrib_mlflow.workflows.parts import Hashes, Rows
+from scrib_mlflow.workflows.parts import Rows
 
 
 class Stored(NamedTuple):

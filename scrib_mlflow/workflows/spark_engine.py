@@ -1,0 +1,136 @@
+"""The Spark engine: rows stay in Spark, which scores and counts them; few come to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from mlflow.exceptions import MlflowException
+from mlflow.pyfunc import PyFuncModel
+
+from scrib_mlflow import serving
+from scrib_mlflow.adapters import scoring, spark_columns, spark_scoring, spark_tables, stores
+from scrib_mlflow.adapters.spark_columns import Roles
+from scrib_mlflow.adapters.spark_rows import SparkAnswered, keep
+from scrib_mlflow.adapters.spark_split import check_keys
+from scrib_mlflow.errors import InvalidDataError
+from scrib_mlflow.settings import Calibrate
+from scrib_mlflow.workflows import spark_parts
+from scrib_mlflow.workflows.parts import Parts, Tables
+from scrib_mlflow.workflows.spark_reading import SparkTable, read_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+class SparkEngine:
+    """Rows in Spark, kept there until the engine is closed."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Work in a session, which outlives the engine."""
+        self._spark = spark
+        self._kept: list[DataFrame] = []
+        self._batch = spark.conf.get(BATCH)
+
+    def close(self) -> None:
+        """Let go of the rows, and of what was set."""
+        for frame in self._kept:
+            frame.unpersist()
+        self._spark.conf.set(BATCH, self._batch)
+
+    def read_tables(self, settings: Calibrate) -> Tables[SparkTable]:
+        """Read what a calibration is given."""
+        places = {
+            "data": settings.data,
+            "certify_data": settings.certify_data,
+            "path_data": settings.path_data,
+        }
+        found = {}
+        for what, place in places.items():
+            label = None if what == "path_data" else settings.label
+            roles = Roles(what=what, label=label, key=settings.key, group=settings.group)
+            if place is not None:
+                found[what] = read_frame(self._open(what, place, label), place, roles)
+        return Tables(
+            data=found["data"], certify=found.get("certify_data"), path=found.get("path_data")
+        )
+
+    def make_parts(
+        self,
+        tables: Tables[SparkTable],
+        model: PyFuncModel,
+        uri: str,
+        example: Any,
+        settings: Calibrate,
+    ) -> Parts:
+        """Score the rows of all tables, and return them by what they are for."""
+        self._spark.conf.set(BATCH, str(settings.batch_rows))
+        return spark_parts.make_parts(tables, model, uri, example, settings, self._hold)
+
+    def read_fresh(
+        self,
+        place: str,
+        label: str,
+        *,
+        key: str | None,
+        group: str | None,
+        optional: Collection[str] = (),
+    ) -> SparkTable:
+        """Read labelled rows; a column that key or group names may be missing if `optional`."""
+        frame = self._open("data", place, label)
+        if "key" in optional and key not in frame.columns:
+            key = None
+        if "group" in optional and group not in frame.columns:
+            group = None
+        return read_frame(frame, place, Roles(what="data", label=label, key=key, group=group))
+
+    def answer(
+        self, uri: str, table: SparkTable, classes: tuple[str, ...], batch_rows: int
+    ) -> SparkAnswered:
+        """Let a registered set classifier answer the rows of a table."""
+        self._spark.conf.set(BATCH, str(batch_rows))
+        frame, roles = table.frame, table.roles
+        labels = spark_columns.find_labels(frame, roles, classes)
+        model = scoring.load_model(uri)
+        inputs = model.metadata.get_input_schema()
+        names = spark_scoring.feature_names(frame, inputs, [str(roles.label), *table.beside])
+        if names is None:
+            raise spark_scoring.lacking(frame, inputs, table.what)
+        _try(model, spark_scoring.first_rows(frame, names, scoring.TRIED), table.what)
+        scored = spark_scoring.with_scores(frame, uri, names, inputs, classes, None)
+        slim = spark_columns.identify(scored, roles, labels, names, inputs, len(classes))
+        grouped = roles.group is not None
+        answered = SparkAnswered(
+            frame=self._hold(keep(slim, grouped=grouped)),
+            k=len(classes),
+            grouped=grouped,
+            keyed=roles.key is not None,
+        )
+        check_keys(answered.frame, roles)
+        if answered.n_invalid == answered.n_rows:
+            msg = (
+                f"{uri} can score none of the {answered.n_rows:,} rows of {table.what}; are they "
+                "of another kind?"
+            )
+            raise InvalidDataError(msg)
+        return answered
+
+    def _open(self, what: str, place: str, label: str | None) -> DataFrame:
+        return spark_tables.read(self._spark, what, place, label)
+
+    def _hold(self, frame: DataFrame) -> DataFrame:
+        """Return rows that are kept, and remember to let go of them."""
+        self._kept.append(frame)
+        return frame
+
+
+def _try(model: PyFuncModel, rows: Any, what: str) -> None:
+    """Raise where the model refuses rows altogether: their columns are not what it takes."""
+    try:
+        model.predict(rows, params={"explain": True})
+    except MlflowException as error:
+        if serving.NONE_SCORED not in str(error):
+            msg = f"the model refuses rows of {what}: {stores.reason(error)}"
+            raise InvalidDataError(msg) from error
