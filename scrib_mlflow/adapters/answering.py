@@ -50,9 +50,9 @@ class Asked:
 
     def invalid(self, n: int) -> dict[str, Any]:
         """Return the answers to rows that cannot be scored."""
-        texts, lists = [""] * n, [[] for _ in range(n)]
+        lists: list[list[str]] = [[] for _ in range(n)]
         answers = {
-            "prediction": texts,
+            "prediction": [""] * n,
             "abstain": [True] * n,
             "reason": [INVALID] * n,
             "prediction_set": lists,
@@ -103,7 +103,7 @@ def as_table(answers: Any, asked: Asked) -> pa.Table:
 def whole_rows(rows: pd.DataFrame, inputs: Schema | None) -> NDArray[np.bool_]:
     """Return which rows have a value wherever the signature asks for whole numbers or truths.
 
-    MLflow refuses a whole batch for one that is missing, because pandas then holds others as floats.
+    MLflow refuses a batch for one that is missing, because pandas then holds the others as floats.
     """
     missing = np.zeros(len(rows), dtype=np.bool_)
     for name in _gapless(rows, inputs):
@@ -132,4 +132,8 @@ def _gapless(rows: pd.DataFrame, inputs: Schema | None) -> dict[str, Any]:
         return {}
     names = tables.input_names(inputs) or [str(name) for name in rows.columns]
     kinds = zip(names, inputs.input_types(), strict=False)  # MLflow refuses a wrong number of them
-    return {name: GAPLESS[kind] for name, kind in kinds if name in rows and kind in GAPLESS}
+    return {
+        name: GAPLESS[kind]
+        for name, kind in kinds
+        if name in rows and isinstance(kind, DataType) and kind in GAPLESS
+    }

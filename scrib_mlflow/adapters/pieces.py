@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -35,7 +36,9 @@ def pieces(source: Source, most: int, keep: Sequence[str]) -> Iterator[Piece]:
 
 def digest(source: Source) -> str:
     """Return the digest of all rows."""
-    sums = sum(digests.digest_sums(digests.row_hashes(rows)) for rows in source.batches())
+    sums = digests.digest_sums(np.empty(0, dtype=np.uint64))
+    for rows in source.batches():
+        sums += digests.digest_sums(digests.row_hashes(rows))
     return digests.digest_of(source.columns, sums)
 
 

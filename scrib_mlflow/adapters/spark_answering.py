@@ -15,7 +15,7 @@ from scrib_mlflow import serving
 from scrib_mlflow.adapters import digests, stores, tables
 from scrib_mlflow.adapters.answering import NUMBERS, SERVED, Asked, whole_rows, without_gaps
 from scrib_mlflow.adapters.spark_columns import column
-from scrib_mlflow.adapters.spark_scoring import _quietly as quietly
+from scrib_mlflow.adapters.spark_scoring import quietly
 from scrib_mlflow.adapters.spark_sums import sum_over
 from scrib_mlflow.errors import InvalidDataError
 

@@ -89,7 +89,7 @@ def _files(frame: DataFrame) -> list[list[Any]]:
 
 
 def write_slice(frame: DataFrame, folder: Path, number: int, sealed: str) -> Written:
-    """Write a slice to a folder of its own, then move its files; what is told of them comes last."""
+    """Write a slice to a folder of its own, and move its files; what is told of them comes last."""
     place = folder / f"slice-{number:05d}"
     for path in [*folder.glob(f"part-{number:05d}-*"), place]:
         delete(path)

@@ -22,6 +22,7 @@ from scrib_mlflow.core.checks import nearest
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.results import DataRecord, Predictions, seal
 from scrib_mlflow.settings import Predict
+from scrib_mlflow.workflows.engines import session_options
 from scrib_mlflow.workflows.prediction_log import log_predictions, make_record
 from scrib_mlflow.workflows.served import read_stored
 
@@ -95,6 +96,7 @@ def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predic
 
 def run(settings: Predict, say: Callable[[str], None]) -> Predicted:
     """Do what `predict` does, saying what it is at."""
+    session_options(settings.engine, settings.spark_options)  # before anything is looked up
     with stores.short_waits():
         stores.check_stores()
         found = stores.find_model(settings.model_uri)

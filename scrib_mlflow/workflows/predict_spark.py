@@ -25,6 +25,7 @@ from scrib_mlflow.adapters.spark_scoring import feature_names, first_rows
 from scrib_mlflow.errors import OutputError
 from scrib_mlflow.results import DataRecord, Predictions
 from scrib_mlflow.workflows import predict as local
+from scrib_mlflow.workflows.engines import session_options
 from scrib_mlflow.workflows.prediction_log import log_predictions, make_record
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 def answer_table(job: local.Job, say: Callable[[str], None]) -> local.Predicted:
     """Answer all rows in Spark's workers."""
     settings = job.settings
+    options = session_options(settings.engine, settings.spark_options)
     output = files.local_path(settings.output)
     if output is not None:
         files.check_apart(output, settings.data)
     with (
-        spark_session.session(settings.spark_options or {}) as session,
+        spark_session.session(options) as session,
         spark_files.writes(session, settings.batch_rows),
     ):
         frame = spark_tables.read(session, "data", settings.data, None)
