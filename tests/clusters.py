@@ -119,17 +119,29 @@ def kill_worker(worker):
     worker.wait(20)
 
 
-def elsewhere(script, *words, folder, timeout=500):
-    """Run a script in a Python of its own, which has no SparkSession yet; return its output."""
+def begin(script, *words, folder):
+    """Start a script in a Python of its own, which has no SparkSession yet."""
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-c", script, *words],
         env={**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable},
         cwd=folder,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr[-5000:]
-    return done.stdout
+
+
+def end(process, timeout=500):
+    """Wait for a script, and return what it printed."""
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors[-5000:]
+    return output
+
+
+def elsewhere(script, *words, folder, timeout=500):
+    """Run a script in a Python of its own, and return what it printed."""
+    return end(begin(script, *words, folder=folder), timeout)
