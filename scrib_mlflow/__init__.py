@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     )
     from scrib_mlflow.errors import ScribError as ScribError
     from scrib_mlflow.results import Decision as Decision
+    from scrib_mlflow.results import Predictions as Predictions
     from scrib_mlflow.results import SetClassifier as SetClassifier
     from scrib_mlflow.results import from_json as from_json
     from scrib_mlflow.results import to_json as to_json
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from scrib_mlflow.workflows.gate import gate as gate
     from scrib_mlflow.workflows.plan import Planned as Planned
     from scrib_mlflow.workflows.plan import plan as plan
+    from scrib_mlflow.workflows.predict import Predicted as Predicted
+    from scrib_mlflow.workflows.predict import predict as predict
     from scrib_mlflow.workflows.register import register as register
     from scrib_mlflow.workflows.reproduce import Reproduced as Reproduced
     from scrib_mlflow.workflows.reproduce import reproduce as reproduce
@@ -100,6 +103,8 @@ _HOMES = {
     "Path": "core.path",
     "Plan": "core.plan",
     "Planned": "workflows.plan",
+    "Predicted": "workflows.predict",
+    "Predictions": "results",
     "Reproduced": "workflows.reproduce",
     "ScribError": "errors",
     "SelectiveRule": "core.rules",
@@ -126,6 +131,7 @@ _HOMES = {
     "gate": "workflows.gate",
     "make_plan": "core.plan",
     "plan": "workflows.plan",
+    "predict": "workflows.predict",
     "predict_sets": "core.rules",
     "register": "workflows.register",
     "reproduce": "workflows.reproduce",

@@ -61,6 +61,21 @@ Examples:
   mlflow run . -e gate --env-manager local -P model_uri=models:/sleep-scrib/4 \\
       -P alias=champion -P risk_targets="{N1: 0.2, default: 0.1}"
 """
+PREDICT = """Answer the rows of a table with a registered set classifier, into parquet files.
+
+Writes the columns that key names and the answers: the label or "" where it abstains, why, and which
+classes remain. A row that cannot be scored abstains with the reason invalid_scores. The folder is
+there when all rows are answered, and not before; what a run that was stopped has finished, the same
+command keeps. Exit code 0: output is whole. 1: it is not there, or is what it was before.
+
+\b
+Examples:
+  python -m scrib_mlflow predict --model_uri models:/sleep-scrib@champion \\
+      --data nights.parquet --output answers --key patient,epoch
+  mlflow run . -e predict --env-manager local -P model_uri=models:/sleep-scrib@champion \\
+      -P data=/data/nights -P output=/data/answers -P key=patient,epoch -P engine=spark \\
+      -P spark_options="{spark.master: 'local[4]'}"
+"""
 PLAN = """Say what can be certified with labelled rows, before anything is fitted.
 
 For each class: the lowest target that its rows can certify, the certain rows that its target
@@ -142,7 +157,8 @@ def main() -> None:
       calibrate   a registered classifier becomes a certified set classifier
       evaluate    measure it on other rows
       gate        move an alias to it, if it keeps what a policy asks for
-      then        mlflow models serve -m models:/NAME-scrib@candidate --env-manager local
+      predict     answer the rows of a table, into parquet files
+      or          mlflow models serve -m models:/NAME-scrib@candidate --env-manager local
 
     Each command has its own help: python -m scrib_mlflow calibrate --help. Where the store is says
     MLFLOW_TRACKING_URI, as for MLflow itself.
@@ -211,6 +227,7 @@ def _print(text: str) -> None:
 _command("calibrate", settings.Calibrate, CALIBRATE)
 _command("evaluate", settings.Evaluate, EVALUATE)
 _command("gate", settings.Gate, GATE)
+_command("predict", settings.Predict, PREDICT)
 _command("plan", studies.Plan, PLAN)
 _command("frontier", studies.Frontier, FRONTIER)
 _command("compare", studies.Compare, COMPARE)

@@ -35,6 +35,10 @@ class InvalidDataError(ScribError):
     """A table that cannot be read, or lacks what is needed."""
 
 
+class OutputError(ScribError):
+    """A folder that cannot be written, or holds something else."""
+
+
 class StoreError(ScribError):
     """A tracking store or model registry that does not answer, or refuses."""
 

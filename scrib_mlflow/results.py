@@ -173,6 +173,34 @@ class Decision:
     package_version: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRecord:
+    """A file of answers."""
+
+    name: str
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """A folder of answers, as its `_scrib.json` says, which is written last."""
+
+    model_uri: str  # with a version's number, never with an alias
+    certificate_digest: str  # of scrib.json of the model that answered
+    data: DataRecord
+    key: tuple[str, ...]
+    explain: bool
+    engine: Literal["local", "spark"]
+    n_rows: int
+    n_abstained: int
+    reasons: dict[str, int]  # rows that abstained, by reason
+    columns: dict[str, str]  # types by name, as Arrow calls them
+    parts: tuple[PartRecord, ...]
+    run_id: str
+    written_at: str  # UTC
+    package_version: str
+
+
 Result = (
     Fit
     | SetReport
@@ -183,6 +211,7 @@ Result = (
     | Comparison
     | TargetFrontier
     | Decision
+    | Predictions
     | ThresholdRule
     | OptimalRule
     | SelectiveRule
@@ -196,6 +225,7 @@ TYPES: dict[str, type[Any]] = {
     "optimal_rule": OptimalRule,
     "path": Path,
     "plan": Plan,
+    "predictions": Predictions,
     "set_classifier": SetClassifier,
     "set_report": SetReport,
     "target_frontier": TargetFrontier,

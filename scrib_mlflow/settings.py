@@ -182,6 +182,24 @@ class Gate(Settings):
     spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
 
 
+class Predict(Settings):
+    """Options of `predict`."""
+
+    model_uri: str = Field(description=f"a registered set classifier: {MODEL}")
+    data: str = Field(description=f"rows to answer, without labels or with: {TABLE}")
+    output: str = Field(description="folder to write parquet files to, which must not be there yet")
+    key: Names = Field((), description=f"columns to keep beside the answers: {LIST}")
+    explain: bool = Field(
+        False, description="add the scores, what they were compared with, and mis-coverages"
+    )
+    overwrite: bool = Field(
+        False, description="replace output, once everything that takes its place is there"
+    )
+    batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    engine: EngineName = Field("local", description=ENGINE)
+    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
+
+
 class Register(Settings):
     """Options of `register`."""
 

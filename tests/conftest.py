@@ -92,3 +92,26 @@ def calibrated(calibrated_folder):
     folder, done = calibrated_folder
     with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
         yield done
+
+
+@pytest.fixture(scope="session")
+def loose_folder(empty_store, tmp_path_factory):
+    """A store with a set classifier whose answers have every reason, and with rows for it."""
+    import scrib_mlflow  # noqa: PLC0415
+    from tests.models import draw_table, register_pipeline  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("loose")
+    with using(copy_store(empty_store, folder), folder):
+        draw_table(600, seed=2).to_parquet("fit.parquet")
+        done = scrib_mlflow.calibrate(
+            register_pipeline(), "fit.parquet", "label", risk_targets=0.3, mode="paper"
+        )
+    return folder, done
+
+
+@pytest.fixture
+def loose(loose_folder, tmp_path):
+    """That set classifier in its store, with the test's own folder as the current one."""
+    folder, done = loose_folder
+    with using(f"sqlite:///{folder / 'mlflow.db'}", tmp_path):
+        yield done

@@ -30,6 +30,8 @@ NAMES = [
     "Path",
     "Plan",
     "Planned",
+    "Predicted",
+    "Predictions",
     "Reproduced",
     "ScribError",
     "SelectiveRule",
@@ -56,6 +58,7 @@ NAMES = [
     "gate",
     "make_plan",
     "plan",
+    "predict",
     "predict_sets",
     "register",
     "reproduce",
@@ -71,7 +74,7 @@ PARAMETERS = {
     """,
     "fit_optimal": """
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
-        penalty share_multipliers candidate_coverage seed
+        penalty share_multipliers candidate_coverage sample_weight seed
     """,
     "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
@@ -87,7 +90,7 @@ PARAMETERS = {
     "draw_path": """
         scores labels risk_targets rule certify_rows classes overall_target risk_groups
         max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
-        path_scores groups seed threads progress
+        path_scores groups sample_weight seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
     "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
@@ -97,6 +100,7 @@ PARAMETERS = {
     "compare": "model_uri data label parameters",
     "frontier": "model_uri data label parameters",
     "evaluate": "model_uri data label parameters",
+    "predict": "model_uri data output parameters",
     "register": "run_id parameters",
     "reproduce": "parameters",
 }
@@ -135,6 +139,11 @@ FIELDS = {
     """,
     "Gated": "name version alias run_id moved decision classifier",
     "Planned": "run_id plan",
+    "Predicted": "output already kept predictions",
+    "Predictions": """
+        model_uri certificate_digest data key explain engine n_rows n_abstained reasons columns
+        parts run_id written_at package_version
+    """,
     "Compared": "run_id model_uri data comparison",
     "Comparison": """
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
@@ -179,6 +188,9 @@ OPTIONS = {
         score_transform penalty chance_weight size_weight empty_weight seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows engine spark_options",
+    "Predict": """
+        model_uri data output key explain overwrite batch_rows engine spark_options
+    """,
     "Reproduce": "experiments outputs size repeats seed",
     "Register": "run_id registered_model_name alias",
     "Demo": "folder",

@@ -1,6 +1,7 @@
 """The served model in Spark, column by column."""
 
 import math
+import sys
 
 import mlflow
 import pytest
@@ -14,15 +15,14 @@ sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed (extra
 
 @pytest.fixture(scope="module")
 def spark():
-    session = (
-        sql.SparkSession.builder.master("local[1]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)  # or workers are the system's Python
+        builder = sql.SparkSession.builder.master("local[1]")
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            builder = builder.config(name, "127.0.0.1")
+        session = builder.config("spark.ui.enabled", "false").getOrCreate()
+        yield session
+        session.stop()
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def _udf(
     if source is None:
         fields += [f"m{j} boolean" for j in range(k)]
     asked = {"classes": list(classes), "source": None if source is None else asdict(source)}
-    with tempfile.TemporaryDirectory() as folder, _quietly():
+    with tempfile.TemporaryDirectory() as folder, quietly():
         path = Path(folder)
         (path / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
         mlflow.pyfunc.save_model(
@@ -119,7 +119,7 @@ def _udf(
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Keep MLflow from advice for models that are kept, and for other environments."""
     loggers = [logging.getLogger(name) for name in LOUD]
     before = [logger.level for logger in loggers]

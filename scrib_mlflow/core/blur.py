@@ -26,7 +26,10 @@ def are_tied(scores: NDArray[np.float64]) -> bool:
 
 
 def blur_scores(
-    scores: NDArray[np.float64], of: Literal["log", "raw"], seed: int
+    scores: NDArray[np.float64],
+    of: Literal["log", "raw"],
+    seed: int,
+    weights: NDArray[np.float64] | None = None,  # (n,)
 ) -> NDArray[np.float64]:
     """Return the scores followed by blurred copies, as many as are worth their time."""
     copies = min(MOST_COPIES, MOST_ENTRIES // scores.size - 1)
@@ -36,7 +39,8 @@ def blur_scores(
     if of == "log":
         inputs = np.log(np.maximum(scores, LEAST_SCORE))
         inputs = inputs - inputs.mean(axis=1, keepdims=True)
-    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
+    centre = np.average(inputs, axis=0, weights=weights)
+    spread = np.sqrt(np.average((inputs - centre) ** 2, axis=0, weights=weights))
     random = np.random.default_rng([seed, len(scores)])
     noise = WIDTH * spread * random.standard_normal((copies, *scores.shape))
     blurred = centre + (inputs - centre + noise) / np.sqrt(1 + WIDTH**2)  # as widespread as before

@@ -199,6 +199,7 @@ def abstention_bound(
     seed: int,
     *,
     priced_by: Floats | None = None,
+    price_weights: Floats | None = None,
     most_rows: int = BOUND_ROWS,
 ) -> float:
     """Return a lower bound on abstention under these risk constraints, for calibrated scores.
@@ -213,7 +214,8 @@ def abstention_bound(
     most = max(200, min(most_rows, BOUND_PRODUCTS // needs.right.size))
     rng = np.random.default_rng([seed, len(rows)])
     chosen = rng.choice(len(rows), min(most, len(rows)), replace=False, shuffle=False)
-    part = weights[chosen] if priced_by is None else np.ones(len(chosen))
+    given = weights if priced_by is None else price_weights
+    part = np.ones(len(chosen)) if given is None else given[chosen]
     multipliers = minimise(
         rows[chosen], part / part.sum(), needs, BOUND_SMOOTHINGS, least_fall=BOUND_FALL
     )

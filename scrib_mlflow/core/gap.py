@@ -40,34 +40,42 @@ def measure_gap(
     recalibration: Recalibration,
     fit_scores: NDArray[np.float64],
     seed: int,
+    fit_weights: NDArray[np.float64] | None = None,
 ) -> Gap:
     """Hold a rule against the best possible on rows whose labels are not looked at.
 
-    Prices come from `fit_scores`, so that on other rows the bounds do not flatter.
+    Prices come from `fit_scores`, so that on other rows the bounds do not flatter. The weights of
+    the fit rows count in the prices, and in all else where they are the rows themselves.
     """
     risks = [constraint for constraint in constraints if constraint.kind == "risk"]
     chances = recalibrate(recalibration, scores)
     sets = rule_sets(asdict(rule), scores)
-    weights = np.ones(len(scores))
-    counts = count_sets(sets, np.zeros(0, dtype=np.int32), chances, weights)
+    same = fit_scores is scores
+    weights = np.ones(len(scores)) if fit_weights is None or not same else fit_weights
+    soft = chances * weights[:, None]
+    counts = count_sets(sets, np.zeros(0, dtype=np.int32), soft, weights)
     by_risk, _ = constraint_counts(counts, risks)
     reached = []
     for constraint, found in zip(risks, by_risk, strict=True):
         if found[CERTAIN] > 0:  # a rule that never answers has no risk
             risk = 1.0 - found[RIGHT] / found[CERTAIN]
             reached.append(replace(constraint, target=float(np.clip(risk, LEAST_RISK, 1.0))))
-    priced_by = chances
-    if fit_scores is not scores:
-        priced_by = recalibrate(recalibration, fit_scores)
+    priced_by = chances if same else recalibrate(recalibration, fit_scores)
 
     def bound(asked: Sequence[Constraint]) -> float:
         return abstention_bound(
-            chances, weights, asked, seed, priced_by=priced_by, most_rows=MOST_ROWS
+            chances,
+            weights,
+            asked,
+            seed,
+            priced_by=priced_by,
+            price_weights=fit_weights,
+            most_rows=MOST_ROWS,
         )
 
     least = bound(risks)
     return Gap(
-        abstention_rate=float(1.0 - counts.all_certain / len(scores)),
+        abstention_rate=float(1.0 - counts.all_certain / weights.sum()),
         bound=least,
         bound_at_risks=bound(reached) if reached else least,
         n_rows=len(scores),

@@ -36,14 +36,28 @@ def sum_groups(
     groups: NDArray[np.int64],  # (n,) codes from 0
     wrong: NDArray[np.bool_],  # (n,)
     certain: Iterable[NDArray[np.bool_]],  # (c,) of (n,), for each claim its certain rows
+    weights: NDArray[np.float64] | None = None,  # (n,) rows that each one stands for
 ) -> GroupSums:
-    """Sum certain and wrong rows group by group."""
+    """Sum certain and wrong rows group by group.
+
+    Rows that stand for others are a sample, whose groups vary more in size than those of all rows:
+    a row of weight w adds w^2 to the squares but w, on average, to what it stands for, hence w (w -
+    1) is taken off.
+    """
     total = int(np.count_nonzero(np.bincount(groups)))
     sums = []
     for rows in certain:
-        n = np.bincount(groups[rows])
-        e = np.bincount(groups[rows & wrong], minlength=len(n))
-        sums.append((np.count_nonzero(n), n @ n, e @ e, n @ e))
+        both = rows & wrong
+        if weights is None:
+            n = np.bincount(groups[rows])
+            e = np.bincount(groups[both], minlength=len(n))
+            sums.append((np.count_nonzero(n), n @ n, e @ e, n @ e))
+            continue
+        size = np.bincount(groups[rows], weights[rows])
+        errors = np.bincount(groups[both], weights[both], len(size))
+        more, more_errors = ((weights[of] * (weights[of] - 1)).sum() for of in (rows, both))
+        squares = size @ size - more, errors @ errors - more_errors, size @ errors - more_errors
+        sums.append((np.count_nonzero(size), *squares))
     table = np.array(sums, dtype=np.float64).reshape(-1, 4)
     return GroupSums(total, table[:, 0].astype(np.int64), *table[:, 1:].T)
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.blur import are_tied
 from scrib_mlflow.core.candidates import with_candidates
-from scrib_mlflow.core.checks import check_scores
+from scrib_mlflow.core.checks import check_scores, labels_for
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
 from scrib_mlflow.core.dual import certain_bound, solve_dual
 from scrib_mlflow.core.fit import check_seed
@@ -61,6 +61,7 @@ def fit_optimal(
     penalty: Target = 1e4,
     share_multipliers: bool | None = None,
     candidate_coverage: float = 0.95,
+    sample_weight: ArrayLike | None = None,
     seed: int = 0,
 ) -> Fit:
     """Find the multipliers that keep the targets with the least abstention.
@@ -82,6 +83,8 @@ def fit_optimal(
     candidate_coverage : float
         How often the candidates of an abstention shall hold the true class, by class. Proved by
         nothing here: these rows have been fitted.
+    sample_weight : (n,) array, optional
+        How many rows each one stands for; 0 leaves a row out.
     seed : int
         Of the sample with which many rows begin.
 
@@ -103,13 +106,16 @@ def fit_optimal(
     recalibration = None
     if labels is None:
         chances = check_probabilities(check_scores(scores, least_rows=2))
-        rows = check_rows(chances, chances, classes, None)
+        rows = check_rows(chances, chances, classes, sample_weight)
+        chances = chances[rows.kept]
     else:
-        rows = check_rows(scores, labels, classes, None)
+        rows = check_rows(scores, labels, classes, sample_weight)
         if len(rows.soft):
             msg = "labels must be one class a row; without labels scores are counted softly"
             raise InvalidLabelsError(msg)
-        recalibration = fit_recalibration(check_probabilities(rows.scores), rows.labels)
+        recalibration = fit_recalibration(
+            check_probabilities(rows.scores), rows.labels, rows.weights
+        )
         chances = recalibrate(recalibration, rows.scores)
     constraints = make_constraints(targets, rows.classes)
     if not constraints:
@@ -123,7 +129,8 @@ def fit_optimal(
     if labels is None:
         return fit
     assert isinstance(fit.rule, OptimalRule)  # noqa: S101  # for mypy
-    rule = with_candidates(fit.rule, rows.scores, labels, candidate_coverage, classes=rows.classes)
+    known = labels_for(rows.labels, rows.classes)
+    rule = with_candidates(fit.rule, rows.scores, known, candidate_coverage, classes=rows.classes)
     return replace(fit, rule=rule)
 
 
@@ -140,7 +147,9 @@ def aim(
 
     With it the multipliers of the last round, from which targets nearby may start.
     """
-    share = np.full(len(chances), 1.0 / len(chances))
+    # soft labels carry the weights, but need not sum to exactly one
+    weights = rows.weights if len(rows.labels) else rows.weights / chances.sum(axis=1)
+    share = weights / weights.sum()
     class_share = share @ chances
     objective = make_objective(
         constraints, rows.class_weight(), Ambiguity(), None, counted=rows.counted

@@ -40,13 +40,13 @@ def find_candidates(
     margins: Sequence[float] = MARGINS,
 ) -> tuple[Candidate, ...]:
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
-    chances = problem.rows.soft
-    share = np.full(len(chances), 1.0 / len(chances))
+    chances = problem.rows.soft / problem.weights[:, None]
+    share = problem.weights / problem.weights.sum()
     together = shared_multipliers(problem.constraints, problem.rows.class_weight(), own)
     points = make_requirements(problem.constraints, share @ chances)
     start = points.shared(together)
     multipliers = solve_dual(chances, share, start, seed=problem.seed)
-    counts = _count(make_rule(start, multipliers, recalibration), chances)
+    counts = _count(make_rule(start, multipliers, recalibration), chances, problem)
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
     found = []
@@ -59,12 +59,12 @@ def find_candidates(
             needs = _touching(problem, points, allowed, counts).shared(together)
             multipliers = minimise(chances, share, needs, SMOOTHINGS, multipliers)
             rule = make_rule(needs, multipliers, recalibration)
-            counts = _count(rule, chances)
+            counts = _count(rule, chances, problem)
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or _steady(problem, before, counts):
                 break
         found += [
-            forecast(problem, rule, rising[turn], _count(rule, chances), tables)
+            forecast(problem, rule, rising[turn], _count(rule, chances, problem), tables)
             for rule in make_rules(needs, multipliers, recalibration, tied=tied)
         ]
         if lost:  # and higher margins are further still
@@ -122,20 +122,21 @@ def _steady(problem: Problem, before: Floats, counts: Counts) -> bool:
     return bool((moved <= 1.0 + STEADY * rows * counts.certain).all())
 
 
-def _count(rule: OptimalRule, chances: Floats) -> Counts:
+def _count(rule: OptimalRule, chances: Floats, problem: Problem) -> Counts:
     """Return the soft counts of a rule on probabilities."""
+    soft = problem.rows.soft
     worth, value = answer_values(asdict(replace(rule, recalibration=None)), chances)
     certain = value >= 0
-    answered = chances[certain]
+    answered = soft[certain]
     best = worth[certain].argmax(axis=1)
     right = np.bincount(best, answered[np.arange(len(best)), best], chances.shape[1])
     in_certain = answered.sum(axis=0)
     return Counts(
-        members=chances.sum(axis=0),
+        members=soft.sum(axis=0),
         certain=in_certain,
         wrong=in_certain - right,
         missed=np.zeros(len(right)),  # of sets, which nobody asks for here
-        all_certain=float(certain.sum()),
+        all_certain=float(problem.weights[certain].sum()),
         all_empty=0.0,
         all_size=0.0,
     )

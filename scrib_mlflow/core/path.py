@@ -75,6 +75,7 @@ def draw_path(
     confidence: float = 0.95,
     path_scores: ArrayLike | None = None,
     groups: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     seed: int = 0,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -108,6 +109,9 @@ def draw_path(
     groups : (n,) array, optional
         Which fit rows belong together. The path then expects that certify rows come in such groups
         too, and that the certificate counts them as fewer.
+    sample_weight : (n,) array, optional
+        How many rows each fit row stands for, where they are a sample of more; 0 leaves a row out.
+        Weights of `path_scores` are 1.
     seed : int
         Of the samples and random starts.
     threads : int, optional
@@ -120,7 +124,7 @@ def draw_path(
     Path
         Its `steps` abstain less and less, the first being the most likely to pass.
     """
-    rows = check_rows(scores, labels, classes, None)
+    rows = check_rows(scores, labels, classes, sample_weight)
     targets = Targets(
         risk_targets=risk_targets,
         overall_target=overall_target,
@@ -137,14 +141,17 @@ def draw_path(
     check_rule(rule, weights, penalty)
     _check_path_rows(rows, targets, constraints)
     drawing = _path_scores(rows, path_scores)
+    drawn = rows.weights if path_scores is None else np.ones(len(drawing))
     if rule == "optimal":
         check_probabilities(rows.scores)
         check_probabilities(drawing)
-    recalibration = fit_recalibration(rows.scores, rows.labels)
-    blurred = blur_scores(drawing, recalibration.of, check_seed(seed))
+    recalibration = fit_recalibration(rows.scores, rows.labels, rows.weights)
+    blurred = blur_scores(drawing, recalibration.of, check_seed(seed), drawn)
+    counted = np.tile(drawn, len(blurred) // len(drawing))
     problem = Problem(
         scores=drawing,
-        rows=_soften(blurred, recalibration, rows.classes),
+        rows=_soften(blurred, counted, recalibration, rows.classes),
+        weights=counted,
         constraints=constraints,
         ambiguity=weights,
         margin=Margin(
@@ -153,7 +160,7 @@ def draw_path(
         ),
         seed=check_seed(seed),
     )
-    codes = None if groups is None else check_groups(groups, len(rows.kept))
+    codes = None if groups is None else check_groups(groups, len(rows.kept))[rows.kept]
     found: tuple[Candidate, ...]
     if rule == "optimal":
         own = own_targets(risk_targets)
@@ -208,9 +215,12 @@ def _path_scores(rows: Labelled, path_scores: ArrayLike | None) -> Floats:
     return scores
 
 
-def _soften(scores: Floats, recalibration: Recalibration, classes: tuple[str, ...]) -> Labelled:
+def _soften(
+    scores: Floats, weights: Floats, recalibration: Recalibration, classes: tuple[str, ...]
+) -> Labelled:
     """Return rows that are labelled by their recalibrated scores."""
     soft = recalibrate(recalibration, scores)
+    soft *= weights[:, None]
     return Labelled(
         scores=scores,
         labels=np.zeros(0, dtype=np.int32),

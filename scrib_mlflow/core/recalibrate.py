@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.checks import check_scores
 from scrib_mlflow.core.dual import are_probabilities
-from scrib_mlflow.core.rows import check_rows
+from scrib_mlflow.core.rows import Labelled, check_rows
 from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError
 from scrib_mlflow.serving import recalibrated
 
@@ -32,28 +32,32 @@ MOST_STEPS = 200
 TOLERANCE = 1e-10
 
 
-def fit_recalibration(scores: ArrayLike, labels: ArrayLike) -> Recalibration:
+def fit_recalibration(
+    scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None
+) -> Recalibration:
     """Return the vector scaling that labelled rows make likely.
 
+    A row with a weight counts as that many rows.
     How far slopes may leave 1 and offsets 0 is what the rows themselves make most likely, so that
     scores that are calibrated stay nearly as they are, and everything is finite where rows are
     few, a class has none, or classes separate.
     """
-    rows = check_rows(scores, labels, None, None, least_rows=1)
+    rows = check_rows(scores, labels, None, sample_weight, least_rows=1)
     if len(rows.soft):
         msg = "labels to recalibrate with must be one class a row, not weights over classes"
         raise InvalidLabelsError(msg)
     of: Literal["log", "raw"] = "log" if are_probabilities(rows.scores) else "raw"
     least = _least_score(rows.scores) if of == "log" else 0.0
     inputs = _inputs(rows.scores, of, least)
-    scale = 1.0 if of == "log" else _spread(inputs)
+    scale = 1.0 if of == "log" else _spread(inputs, rows.weights)
     inputs = inputs / scale
     k = inputs.shape[1]
     identity = np.concatenate([np.ones(k), np.zeros(k)])
     ridge = np.eye(2 * k) / WIDEST
-    found = _minimise(identity, inputs, rows.labels, ridge)
-    ridge = _likely_ridge(found - identity, _curvature(found, inputs) + ridge, k)
-    found = _minimise(found, inputs, rows.labels, ridge)
+    found = _minimise(identity, inputs, rows, ridge)
+    curvature = _curvature(found, inputs, rows.weights)
+    ridge = _likely_ridge(found - identity, curvature + ridge, k)
+    found = _minimise(found, inputs, rows, ridge)
     return Recalibration(
         slopes=tuple((found[:k] / scale).tolist()),
         offsets=tuple(found[k:].tolist()),
@@ -82,9 +86,10 @@ def _inputs(scores: Floats, of: Literal["log", "raw"], least: float) -> Floats:
     return np.log(np.maximum(scores, least)) if of == "log" else scores
 
 
-def _spread(scores: Floats) -> float:
+def _spread(scores: Floats, weights: Floats) -> float:
     """Return the typical difference between the scores of a row, 1 where there is none."""
-    spread = float(np.sqrt(np.mean((scores - scores.mean(axis=1, keepdims=True)) ** 2)))
+    squares = (scores - scores.mean(axis=1, keepdims=True)) ** 2
+    spread = float(np.sqrt(np.mean(squares * weights[:, None]) / weights.mean()))
     return spread if np.isfinite(spread) and spread > 0 else 1.0
 
 
@@ -95,7 +100,7 @@ def _softmax(logits: Floats) -> Floats:
     return logits
 
 
-def _minimise(start: Floats, inputs: Floats, labels: NDArray[np.int32], ridge: Floats) -> Floats:
+def _minimise(start: Floats, inputs: Floats, rows: Labelled, ridge: Floats) -> Floats:
     """Return slopes and offsets with the least penalised log loss."""
     from scipy import optimize  # noqa: PLC0415  # importing it takes longer than most fits
 
@@ -103,7 +108,7 @@ def _minimise(start: Floats, inputs: Floats, labels: NDArray[np.int32], ridge: F
     found = optimize.minimize(
         _loss_and_slope,
         start,
-        args=(inputs, labels, ridge),
+        args=(inputs, rows.labels, rows.weights, ridge),
         jac=True,
         method="L-BFGS-B",
         bounds=[(LEAST_SLOPE, MOST_SLOPE)] * k + [(-MOST_OFFSET, MOST_OFFSET)] * k,
@@ -113,7 +118,7 @@ def _minimise(start: Floats, inputs: Floats, labels: NDArray[np.int32], ridge: F
 
 
 def _loss_and_slope(
-    x: Floats, inputs: Floats, labels: NDArray[np.int32], ridge: Floats
+    x: Floats, inputs: Floats, labels: NDArray[np.int32], weights: Floats, ridge: Floats
 ) -> tuple[float, Floats]:
     """Return the log loss a row with its ridge, and the derivative."""
     n, k = inputs.shape
@@ -124,19 +129,23 @@ def _loss_and_slope(
     total = logits.sum(axis=1)
     logits /= total[:, None]
     logits[np.arange(n), labels] -= 1.0  # now the derivative by logits
+    logits *= weights[:, None]
     away = np.concatenate([x[:k] - 1.0, x[k:]])
     pull = ridge @ away
-    loss = float((np.log(total) - own).sum()) + 0.5 * float(away @ pull)
+    loss = float(((np.log(total) - own) * weights).sum()) + 0.5 * float(away @ pull)
     slope = np.concatenate([np.einsum("nk,nk->k", logits, inputs), logits.sum(axis=0)]) + pull
-    return loss / n, slope / n
+    count = weights.sum()
+    return loss / count, slope / count
 
 
-def _curvature(x: Floats, inputs: Floats) -> Floats:
+def _curvature(x: Floats, inputs: Floats, weights: Floats) -> Floats:
     """Return the second derivative of the log loss of all rows."""
     k = inputs.shape[1]
     chance = _softmax(inputs * x[:k] + x[k:])
     by_logit = np.concatenate([chance * inputs, chance], axis=1)
+    by_logit *= np.sqrt(weights)[:, None]
     second = -by_logit.T @ by_logit
+    chance *= weights[:, None]
     at = np.arange(k)
     second[at, at] += (chance * inputs**2).sum(axis=0)
     second[at, at + k] += (chance * inputs).sum(axis=0)

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from scrib_mlflow.core.bounds import smooth_table
-from scrib_mlflow.core.counts import Counts, constraint_counts
-from scrib_mlflow.core.groups import GroupSums
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.groups import GroupSums, sum_groups
 from scrib_mlflow.core.kernels import CERTAIN, RIGHT
 from scrib_mlflow.core.objective import Ambiguity, Margin
 from scrib_mlflow.core.rows import Labelled
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule
-from scrib_mlflow.core.tally import tally_sets
+from scrib_mlflow.core.tally import claimed
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.serving import rule_sets
 
@@ -31,6 +31,7 @@ class Problem(NamedTuple):
 
     scores: NDArray[np.float64]  # (n, k) of the rows that draw it
     rows: Labelled  # these and their blurred copies, with soft labels
+    weights: NDArray[np.float64]  # (m,) how many rows each of `rows` stands for
     constraints: tuple[Constraint, ...]
     ambiguity: Ambiguity
     margin: Margin
@@ -55,19 +56,29 @@ def expect_groups(
 ) -> Problem:
     """Return the problem with the design effects that a pilot rule has on labelled rows."""
     sets = rule_sets(asdict(pilot), rows.scores)
-    tally = tally_sets(sets, rows.labels, problem.constraints, groups)
-    if tally.groups is None:
-        return problem
-    more = problem.margin.certify_rows / len(rows.scores)
-    level = 1.0 - problem.margin.confidence
-    claims = iter(design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, level))
+    counts = count_sets(sets, *rows[1:4])
+    of_claims = [list(claim.classes) for claim in claimed(problem.constraints)]
+    certain = np.count_nonzero(sets, axis=1) == 1
+    wrong = certain & ~sets[np.arange(len(sets)), rows.labels]
+    sums = sum_groups(
+        groups, wrong, (certain & np.isin(rows.labels, of) for of in of_claims), rows.weights
+    )
+    claims = iter(
+        design_effects(
+            np.array([counts.certain[of].sum() for of in of_claims]),
+            np.array([counts.wrong[of].sum() for of in of_claims]),
+            sums,
+            more=problem.margin.certify_rows / float(rows.weights.sum()),
+            level=1.0 - problem.margin.confidence,
+        )
+    )
     effects = tuple(float(next(claims)) if c.kind == "risk" else 1.0 for c in problem.constraints)
     return problem._replace(margin=replace(problem.margin, design_effects=effects))
 
 
 def design_effects(
-    certain: NDArray[np.int64],
-    wrong: NDArray[np.int64],
+    certain: NDArray[np.float64] | NDArray[np.int64],
+    wrong: NDArray[np.float64] | NDArray[np.int64],
     sums: GroupSums,
     more: float,
     level: float,
@@ -104,12 +115,13 @@ def forecast(
     by_constraint, _ = constraint_counts(counts, problem.constraints)
     chances = _chances(problem, by_constraint, tables, float(counts.members.sum()))
     sets = rule_sets(asdict(rule), problem.scores)
+    abstains = np.count_nonzero(sets, axis=1) != 1
     return Candidate(
         rule=rule,
         margin=margin,
         power=float(np.prod(chances)),
         hope=float(np.log(np.maximum(chances, LEAST_CHANCE)).sum()),
-        abstention_rate=float(np.mean(np.count_nonzero(sets, axis=1) != 1)),
+        abstention_rate=float(np.average(abstains, weights=problem.weights[: len(sets)])),
     )
 
 

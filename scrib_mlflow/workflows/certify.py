@@ -126,6 +126,7 @@ def _draw(settings: Calibrate, parts: Parts, sample: Sample, level: float) -> Pa
         confidence=1 - level,
         path_scores=path_scores,
         groups=sample.groups,
+        sample_weight=sample.weights,
         progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
     )
 

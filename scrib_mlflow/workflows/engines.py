@@ -125,22 +125,23 @@ class LocalEngine:
 @contextmanager
 def open_engine(name: EngineName, spark_options: SparkOptions | None) -> Iterator[Engine]:
     """Yield the engine that is asked for, and close what it had to open."""
+    options = session_options(name, spark_options)
     if name == "local":
-        if spark_options is not None:
-            msg = "spark_options are for engine=spark; leave them out, or name that engine"
-            raise InvalidSettingsError(msg)
         yield LocalEngine()
         return
     from scrib_mlflow.adapters.spark_session import session  # noqa: PLC0415  # an extra
     from scrib_mlflow.workflows.spark_engine import SparkEngine  # noqa: PLC0415
 
-    with session(_texts(spark_options or {})) as spark, closing(SparkEngine(spark)) as engine:
+    with session(options) as spark, closing(SparkEngine(spark)) as engine:
         yield engine
 
 
-def _texts(options: SparkOptions) -> dict[str, str]:
-    """Return settings as Spark writes them: true, not True."""
+def session_options(name: EngineName, given: SparkOptions | None) -> dict[str, str]:
+    """Return settings of a session as Spark writes them: true, not True."""
+    if name == "local" and given is not None:
+        msg = "spark_options are for engine=spark; leave them out, or name that engine"
+        raise InvalidSettingsError(msg)
     return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
+        option: str(value).lower() if isinstance(value, bool) else str(value)
+        for option, value in (given or {}).items()
     }

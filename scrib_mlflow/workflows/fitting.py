@@ -68,7 +68,7 @@ def find_gap(
     if isinstance(fit.rule, OptimalRule):
         recalibration = fit.rule.recalibration
     if recalibration is None:
-        recalibration = fit_recalibration(scores, sample.labels)
+        recalibration = fit_recalibration(scores, sample.labels, sample.weights)
     return measure_gap(
         fit.rule,
         measured,
@@ -76,4 +76,5 @@ def find_gap(
         recalibration,
         scores,
         settings.seed,
+        sample.weights,
     )

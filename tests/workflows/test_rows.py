@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from scrib_mlflow.adapters.scoring import input_example, load_model
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, InvalidSettingsError
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows import rows
+from scrib_mlflow.workflows import reading, rows
 from tests.flavours import NEW, TABLE, TRAINED, binary, calibrated, check_served, register
 from tests.models import CLASSES, FEATURES
 
@@ -123,7 +123,7 @@ def score(uri, *tables, **parameters):
     read = []
     for i, table in enumerate(tables):
         table.to_parquet(f"{i}.parquet")
-        read.append(rows.read_rows(f"table {i}", f"{i}.parquet", "label"))
+        read.append(reading.read_rows(f"table {i}", f"{i}.parquet", "label"))
     settings = Calibrate(model_uri=uri, data="", label="label", **parameters)
     ready = rows.prepare(load_model(uri), input_example(uri), read, settings)
     return [rows.score(each, settings) for each in ready]

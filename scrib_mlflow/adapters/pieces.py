@@ -1,0 +1,89 @@
+"""A table in pieces of one size, in order, whatever the batches that its files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from scrib_mlflow.adapters import digests
+from scrib_mlflow.adapters.tables import AHEAD, Source
+from scrib_mlflow.errors import InvalidDataError
+
+
+class Piece(NamedTuple):
+    """Some rows of a table that follow each other."""
+
+    start: int  # number of the first of them in the table
+    rows: pd.DataFrame
+    kept: pa.Table  # columns with the very values and types of the table
+
+
+def pieces(source: Source, most: int, keep: Sequence[str]) -> Iterator[Piece]:
+    """Yield all rows, so many at a time, with some columns in Arrow as well.
+
+    pandas makes whole numbers with gaps floats, which cannot hold every one of them.
+    """
+    start = 0
+    for rows, kept in _slices(source, most, list(keep)):
+        yield Piece(start, rows, kept)
+        start += len(rows)
+
+
+def digest(source: Source) -> str:
+    """Return the digest of all rows."""
+    sums = digests.digest_sums(np.empty(0, dtype=np.uint64))
+    for rows in source.batches():
+        sums += digests.digest_sums(digests.row_hashes(rows))
+    return digests.digest_of(source.columns, sums)
+
+
+def _slices(source: Source, most: int, keep: list[str]) -> Iterator[tuple[pd.DataFrame, pa.Table]]:
+    if isinstance(source.held, pd.DataFrame):
+        kept = pa.Table.from_pandas(source.held[keep], preserve_index=False)
+        kept = _plain(kept)
+        for start in range(0, source.n_rows, most):
+            rows = source.held.iloc[start : start + most].reset_index(drop=True)
+            yield rows, kept.slice(start, most)
+        return
+    for table in _tables(source.name, source.held, list(source.columns), most):
+        yield table.to_pandas(ignore_metadata=True), _plain(table.select(keep))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return columns as parquet has them, without what pandas made of texts and categories."""
+    fields = []
+    for field in table.schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        fields.append(pa.field(field.name, pa.string() if pa.types.is_large_string(kind) else kind))
+    return table.cast(pa.schema(fields))
+
+
+def _tables(name: str, held: ds.Dataset, columns: list[str], most: int) -> Iterator[pa.Table]:
+    """Yield rows of parquet files, so many at a time."""
+    batches = held.to_batches(
+        columns=columns, batch_size=most, batch_readahead=AHEAD, fragment_readahead=1
+    )
+    held_back: list[pa.RecordBatch] = []
+    n_held = 0
+    while True:
+        try:
+            batch = next(batches, None)
+        except (OSError, pa.ArrowException) as error:
+            msg = f"{name} cannot be read: {' '.join(str(error).split())[:300]}"
+            raise InvalidDataError(msg) from error
+        if batch is None:
+            break
+        held_back.append(batch)
+        n_held += batch.num_rows
+        while n_held >= most:
+            table = pa.Table.from_batches(held_back)
+            yield table.slice(0, most)
+            held_back = table.slice(most).to_batches()
+            n_held -= most
+    if n_held:
+        yield pa.Table.from_batches(held_back)
