@@ -14,6 +14,7 @@ from benchmarks import (
     losses,
     moves,
     rules,
+    scale,
     serving,
     start,
     times,
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "curves": lambda chosen: curves.run(quick=chosen.quick),
     "frontier": lambda chosen: frontier.run(quick=chosen.quick),
     "guarantee": lambda chosen: guarantee.run(quick=chosen.quick),
+    "scale": lambda chosen: scale.run(quick=chosen.quick),
     "serving": lambda chosen: serving.run(quick=chosen.quick),
 }
 

@@ -31,9 +31,9 @@ def measure(folder: str) -> dict[str, float]:
     load_kernels()
     scores = np.load(Path(folder) / "scores.npy")
     labels = np.load(Path(folder) / "labels.npy")
-    before = _peak()
+    before = peak_memory()
     fit_thresholds(scores, labels)
-    peak = _peak()  # the sorts come later: their memory is not the fit's
+    peak = peak_memory()  # the sorts come later: their memory is not the fit's
     pairs = time_pairs(scores, labels, REPEATS)
     return {
         "sort": median(p.sort for p in pairs),
@@ -43,7 +43,7 @@ def measure(folder: str) -> dict[str, float]:
     }
 
 
-def _peak() -> float:
+def peak_memory() -> float:
     """Return the peak resident memory of this process in MiB."""
     unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mlflow.types import Schema
     from pyspark.sql import Column, DataFrame
 
+LOUD = ("mlflow.pyfunc", "mlflow.models.model", "mlflow.models.flavor_backend_registry")
 NARROW = {  # what NumPy calls a type, and Spark
     "float32": "float",
     "float64": "double",
@@ -119,12 +121,14 @@ def _udf(
 @contextmanager
 def quietly() -> Iterator[None]:
     """Keep MLflow from advice for models that are kept, and for other environments."""
-    loggers = [logging.getLogger(name) for name in ("mlflow.pyfunc", "mlflow.models.model")]
+    loggers = [logging.getLogger(name) for name in LOUD]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)

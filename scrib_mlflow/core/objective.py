@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.bounds import allowed_errors, passing_errors, smooth_table
-from scrib_mlflow.core.kernels import ABSTENTION, MISCOVERAGE, RISK, Objective
+from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.error_tables import ErrorTable, smooth_errors
+from scrib_mlflow.core.kernels import ABSTENTION, MISCOVERAGE, RATIO, RISK, Objective
 from scrib_mlflow.core.targets import Constraint, Targets
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
 
@@ -47,11 +48,11 @@ class Margin:
         ratio = self.certify_rows / total
         return ratio / self.design_effects[c] if self.design_effects else ratio
 
-    def table(self, target: float, most_rows: int) -> NDArray[np.float64]:
+    def table(self, target: float, most_rows: int) -> ErrorTable:
         """Return the errors that a target allows among 0 ... most_rows certify rows."""
         if self.z is None:
-            return allowed_errors(target, most_rows, self.confidence)
-        return smooth_table(passing_errors(target, most_rows, self.confidence, self.z))
+            return ErrorTable(allowed_errors(target, most_rows, self.confidence))
+        return smooth_errors(target, most_rows, self.confidence, self.z)
 
 
 def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> None:
@@ -104,7 +105,7 @@ def make_objective(
     members = np.array([class_weight[list(c.classes)].sum() for c in constraints])
     terms = np.zeros((len(constraints), 8))
     spans = np.full((len(constraints), 2), NO_TABLE, dtype=np.int64)
-    tables: dict[tuple[float, int], tuple[int, NDArray[np.float64]]] = {}
+    tables: dict[tuple[float, int], tuple[int, ErrorTable]] = {}
     for c, constraint in enumerate(constraints):
         ratio = 1.0 if margin is None else margin.ratio(c, total)
         silent = 0.5 if counted else LEAST_SHARE * members[c]
@@ -122,9 +123,11 @@ def make_objective(
             last = int(np.ceil(ratio * members[c])) + 1
             key = (constraint.target, last)
             if key not in tables:
-                start = sum(len(table) for _, table in tables.values())
+                start = sum(len(table.errors) for _, table in tables.values())
                 tables[key] = start, margin.table(constraint.target, last)
-            spans[c] = tables[key][0], last
+            start, table = tables[key]
+            spans[c] = start, len(table.errors) - 1
+            terms[c, RATIO] /= table.stride  # kernels count rows and errors in strides
     by_class = [
         [c for c, constraint in enumerate(constraints) if k in constraint.classes]
         for k in range(len(class_weight))
@@ -141,7 +144,7 @@ def make_objective(
         ),
         terms=terms,
         spans=spans,
-        tables=np.concatenate([np.zeros(1), *(t for _, t in tables.values())])[1:]
+        tables=np.concatenate([t.errors / t.stride for _, t in tables.values()])
         if tables
         else np.zeros(1),
         class_terms=np.cumsum([0, *map(len, by_class)]),

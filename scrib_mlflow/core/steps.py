@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from scrib_mlflow.core.bounds import smooth_table
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.error_tables import ErrorTable, smooth_errors
 from scrib_mlflow.core.groups import GroupSums, sum_groups
 from scrib_mlflow.core.kernels import CERTAIN, RIGHT
 from scrib_mlflow.core.objective import Ambiguity, Margin
@@ -109,7 +109,7 @@ def forecast(
     rule: ThresholdRule | OptimalRule,
     margin: float,
     counts: Counts,
-    tables: Sequence[NDArray[np.float64]],
+    tables: Sequence[ErrorTable],
 ) -> Candidate:
     """Return a rule, given its soft counts on the blurred rows, with what to expect of it."""
     by_constraint, _ = constraint_counts(counts, problem.constraints)
@@ -125,22 +125,21 @@ def forecast(
     )
 
 
-def error_tables(problem: Problem, z: float | None = None) -> list[NDArray[np.float64]]:
+def error_tables(problem: Problem, z: float | None = None) -> list[ErrorTable]:
     """Return for each constraint the errors that a certificate allows, smoothed.
 
     With a margin those that pass with probability Phi(z).
     """
     rows = problem.rows.class_weight()
     total = float(rows.sum())
-    margin = replace(problem.margin, z=z)
-    tables: dict[tuple[float, int], NDArray[np.float64]] = {}
+    margin = problem.margin
+    tables: dict[tuple[float, int], ErrorTable] = {}
     found = []
     for c, constraint in enumerate(problem.constraints):
         most = margin.ratio(c, total) * rows[list(constraint.classes)].sum()
         key = (constraint.target, int(np.ceil(most)) + 1)
         if key not in tables:
-            table = margin.table(*key)
-            tables[key] = smooth_table(table) if z is None else table  # else it is smooth already
+            tables[key] = smooth_errors(*key, margin.confidence, z)
         found.append(tables[key])
     return found
 
@@ -148,7 +147,7 @@ def error_tables(problem: Problem, z: float | None = None) -> list[NDArray[np.fl
 def _chances(
     problem: Problem,
     counts: NDArray[np.float64],
-    tables: Sequence[NDArray[np.float64]],
+    tables: Sequence[ErrorTable],
     total: float,
 ) -> list[float]:
     """Return the chance of each risk that its certificate passes, at its soft risk."""
@@ -158,7 +157,7 @@ def _chances(
         if constraint.kind != "risk":
             continue
         rows = n * problem.margin.ratio(c, total)
-        allowed = float(np.interp(rows, np.arange(len(tables[c])), tables[c]))
+        allowed = tables[c].at(rows)
         if not (n > 0 and 0 <= allowed < rows):
             chances.append(0.0)
             continue

@@ -46,7 +46,7 @@ class Local:
     """The same rows as arrays."""
 
     def __init__(self, table, scorer, key, group):
-        self.scores = scoring.score_table(scorer, table[FEATURES], batch_rows=999, what="data")
+        self.scores = scoring.score_rows(scorer, table[FEATURES], table.index, "data")
         self.labels = tables.label_indices(table["label"], scorer.classes, place="data")
         self.rows = digests.row_hashes(table, text=["label"])
         self.keys = self.rows if key is None else digests.key_hashes(table[key])
@@ -195,7 +195,7 @@ def test_samples_are_the_local_ones(both, most):
     assert (found.scores == local.scores[kept][by_case]).all()
     if most < rows.n_rows:
         assert (found.weights == class_weights(sizes, quotas)[found.labels]).all()
-        highest = np.sort(local.cases[np.argsort(local.order)[-most:]])
+        highest = np.sort(local.cases[np.argsort(local.order)[-most:]])  # orders are unique
         assert (rows.sample(most, by_class=False).cases == highest).all()
     else:
         assert found.weights is None
@@ -259,5 +259,11 @@ def test_sets_of_a_served_model_are_those_it_serves(spark, calibrated, tmp_path)
     by_case = np.argsort(digests.case_hashes(table[FEATURES], own))
     assert (members == sets[by_case]).all()
     assert np.isnan(sample.scores).all(axis=1).sum() == 2
-    assert mlflow.active_run() is None
+    few, _ = answered.sample(30)
+    highest = np.argsort(digests.row_hashes(table, text=["label"]))[-30:]
+    assert (few.cases == np.sort(digests.case_hashes(table[FEATURES], own)[highest])).all()
+    used = answered.cases(labelled=True)
+    assert (used.modulus, sorted(used.values)) == (1, sorted(sample.cases))
+    assert answered.keys() is None
+    assert mlflow.active_run() is None  # the model that Spark runs is not logged
     kept.unpersist()
