@@ -50,6 +50,14 @@ def smooth_errors(
     return ErrorTable(smooth_table(passing_errors(target, most_rows, confidence, z)))
 
 
+def soft_errors(table: ErrorTable, bias: float) -> ErrorTable:
+    """Return a table in soft errors, of which each stands for `bias` of those to come."""
+    if bias == 1.0:
+        return table
+    errors = table.errors
+    return table._replace(errors=np.where(errors >= 0, errors / bias, errors))
+
+
 def _coarse_errors(target: float, most_rows: int, confidence: float, z: float | None) -> ErrorTable:
     """Return a table with few entries: allowed errors are smoothed first, then passed on."""
     stride = -(-most_rows // COARSE_ENTRIES)

@@ -22,7 +22,14 @@ from scrib_mlflow.core.error_tables import ErrorTable
 from scrib_mlflow.core.pricing import make_requirements, make_rule, make_rules, shared_multipliers
 from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.core.rules import OptimalRule
-from scrib_mlflow.core.steps import MARGINS, PILOT, Candidate, Problem, error_tables, forecast
+from scrib_mlflow.core.steps import (
+    PILOT,
+    Candidate,
+    Problem,
+    error_tables,
+    forecast,
+    margins_of,
+)
 from scrib_mlflow.serving import answer_values
 
 Floats = NDArray[np.float64]
@@ -38,7 +45,7 @@ def find_candidates(
     recalibration: Recalibration,
     own: frozenset[str],
     progress: Progress | None,
-    margins: Sequence[float] = MARGINS,
+    margins: Sequence[float] | None = None,
 ) -> tuple[Candidate, ...]:
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
     chances = problem.rows.soft / problem.weights[:, None]
@@ -51,8 +58,8 @@ def find_candidates(
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
     found = []
-    turns: Iterable[int] = range(len(margins))
-    rising = sorted(margins)
+    rising = sorted(margins_of(problem) if margins is None else margins)
+    turns: Iterable[int] = range(len(rising))
     for turn in progress(turns) if progress else turns:
         allowed = error_tables(problem, rising[turn])
         for _ in range(MOST_LINES):
