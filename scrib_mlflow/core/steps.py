@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +16,9 @@ from scrib_mlflow.core.groups import GroupSums, sum_groups
 from scrib_mlflow.core.kernels import CERTAIN, RIGHT
 from scrib_mlflow.core.objective import Ambiguity, Margin
 from scrib_mlflow.core.rows import Labelled
-from scrib_mlflow.core.rules import OptimalRule, ThresholdRule
+from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
 from scrib_mlflow.core.tally import claimed
 from scrib_mlflow.core.targets import Constraint
-from scrib_mlflow.serving import rule_sets
 
 MARGINS = tuple(z / 4 for z in range(14, -4, -1))  # 3.5 ... -0.75
 CAREFUL = (12.0, 9.0, 7.0, 6.0, 5.0, 4.25)  # as many as 2 divides; where soft counts are doubted
@@ -57,7 +56,7 @@ def expect_groups(
     groups: NDArray[np.int64],
 ) -> Problem:
     """Return the problem with the design effects that a pilot rule has on labelled rows."""
-    sets = rule_sets(asdict(pilot), rows.scores)
+    sets = make_sets(pilot, rows.scores)
     counts = count_sets(sets, *rows[1:4])
     of_claims = [list(claim.classes) for claim in claimed(problem.constraints)]
     certain = np.count_nonzero(sets, axis=1) == 1
@@ -116,7 +115,7 @@ def forecast(
     """Return a rule, given its soft counts on the blurred rows, with what to expect of it."""
     by_constraint, _ = constraint_counts(counts, problem.constraints)
     chances = _chances(problem, by_constraint, tables, float(counts.members.sum()))
-    sets = rule_sets(asdict(rule), problem.scores)
+    sets = make_sets(rule, problem.scores)
     abstains = np.count_nonzero(sets, axis=1) != 1
     return Candidate(
         rule=rule,
