@@ -124,8 +124,8 @@ class SparkEngine:
     def _prepare(self, n_rows: int, batch_rows: int) -> None:
         """Choose batches and partitions: each costs time, and too few leave cores idle."""
         self._spark.conf.set(BATCH, str(batch_rows))
-        context = self._spark.sparkContext
-        if not context.getConf().contains(PARTITIONS):
+        context = getattr(self._spark, "sparkContext", None)  # Spark Connect has none
+        if context is not None and not context.getConf().contains(PARTITIONS):
             wanted = max(context.defaultParallelism, math.ceil(n_rows / ROWS_EACH))
             self._spark.conf.set(PARTITIONS, str(wanted))
 
