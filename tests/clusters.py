@@ -23,6 +23,7 @@ OPTIONS = {
     "spark.driver.bindAddress": HOST,
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
+    "spark.cores.max": "2",
     # both workers have a part of the rows only where both are there when the work begins
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import scrib_mlflow
 from scrib_mlflow.synthetic import draw_scores
-from tests.models import draw_mixture, draw_table, register_mixture, register_pipeline
+from tests.models import FEATURES, draw_mixture, draw_table, register_mixture, register_pipeline
 
 ROOT = Path(__file__).parent.parent
 PROJECT = ("MLproject", "conda.yaml", "scrib_mlflow")
@@ -168,3 +169,26 @@ def test_mlflow_run_of_reproduce_prints_tables_of_saved_outputs(store, project, 
         filter_string="tags.mlflow.project.entryPoint = 'reproduce'", output_format="list"
     )
     assert run.info.status == "FINISHED"
+
+
+@pytest.mark.slow
+def test_mlflow_run_predicts_and_a_second_one_finds_nothing_to_do(store, project, tmp_path):
+    register_pipeline()
+    table = draw_table(400, seed=2)
+    table.to_parquet("rows.parquet")
+    made = scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", mode="paper")
+    table.assign(night=range(400)).to_parquet("nights.parquet")
+    words = {"data": tmp_path / "nights.parquet", "output": tmp_path / "out", "key": "night"}
+    for said in ("answered 400 rows into", "holds the answers of models:/base-scrib/1 to these"):
+        done = mlflow_run(project, store, "predict", model_uri=made.model_uri, **words)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+    found = pq.read_table("out")
+    assert found.column("night").to_pylist() == [*range(400)]
+    served = mlflow.pyfunc.load_model(made.model_uri).predict(table[FEATURES])
+    assert found.column("prediction").to_pylist() == served["prediction"].tolist()
+    (run,) = mlflow.search_runs(
+        filter_string="tags.mlflow.project.entryPoint = 'predict' and metrics.n_rows = 400",
+        output_format="list",
+    )
+    assert run.data.tags["scrib.model_uri"] == made.model_uri

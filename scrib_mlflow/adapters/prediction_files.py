@@ -47,6 +47,9 @@ def local_path(place: str) -> Path | None:
 
 def check_apart(output: Path, data: str) -> None:
     """Raise where the output would lie among the data, or the data in the output."""
+    if output.name in {"", ".", ".."}:
+        msg = f"output is {str(output)!r}; name a folder that is not there yet"
+        raise OutputError(msg)
     source = local_path(data)
     if source is None:
         return

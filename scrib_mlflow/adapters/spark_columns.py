@@ -174,7 +174,14 @@ def _slim(
     n = len(rows)
     index = np.full(n, UNLABELLED, dtype=np.int32)
     if labels is not None:
-        index = labels.indices[labels.known.get_indexer(pd.Index(rows[roles.label]))]
+        places = labels.known.get_indexer(pd.Index(rows[roles.label]))
+        if (places < 0).any():
+            value = rows[roles.label].iloc[int(np.argmin(places))]
+            msg = (
+                f"{roles.what} changed while it was read: the label {value!r} is new; run it again"
+            )
+            raise InvalidDataError(msg)
+        index = labels.indices[places]
     row = digests.row_hashes(rows, text=[] if roles.label is None else [roles.label])
     key = row if roles.key is None else digests.key_hashes(rows[roles.key])
     group = np.zeros(n, dtype=np.uint64)
@@ -248,6 +255,18 @@ def with_order(slim: DataFrame, seed: int, *, keyed: bool) -> DataFrame:
 
     kinds = SLIM | {"order": "long", "group_order": "long"}
     return numbered.mapInArrow(order, ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+
+
+def check_unchanged(slim: DataFrame, columns: Sequence[str], digest: str, what: str) -> None:
+    """Raise where rows that were scored are not those that were digested before."""
+
+    def measure(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+        return digests.digest_sums(hashes(batch, "row"))
+
+    sums = sum_over(slim.select("row"), measure, np.zeros(5, dtype=np.uint64))
+    if digests.digest_of(columns, sums) != digest:
+        msg = f"{what} changed while it was read; run it again when nothing writes to it"
+        raise InvalidDataError(msg)
 
 
 def digest_sums(frame: DataFrame, roles: Roles) -> NDArray[np.uint64]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from scrib_mlflow.adapters.prediction_files import MANIFEST, delete, n_rows_of, write_text
+from scrib_mlflow.adapters.spark_tables import spark_path
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.results import Predictions, from_json, seal, to_json
 
@@ -79,13 +80,13 @@ def _is_path(place: str) -> bool:
 
 
 def _files(frame: DataFrame) -> list[list[Any]]:
-    """Return path, length and time of the files that a table is read from, in order."""
-    paths = frame.inputFiles()
-    if not paths:
-        return []
-    found = frame.sparkSession.read.format("binaryFile").load(paths)
-    rows = found.selectExpr("path", "length", "unix_micros(modificationTime)").collect()
-    return sorted([list(row) for row in rows])
+    """Return path, length and time of the files that rows are read from, in order."""
+    told = frame.selectExpr(
+        "_metadata.file_path",
+        "_metadata.file_size",
+        "unix_micros(_metadata.file_modification_time)",
+    )
+    return sorted(list(row) for row in told.distinct().collect())
 
 
 def write_slice(frame: DataFrame, folder: Path, number: int, sealed: str) -> Written:
@@ -93,8 +94,8 @@ def write_slice(frame: DataFrame, folder: Path, number: int, sealed: str) -> Wri
     place = folder / f"slice-{number:05d}"
     for path in [*folder.glob(f"part-{number:05d}-*"), place]:
         delete(path)
-    frame.write.mode("overwrite").parquet(place.absolute().as_uri())
-    found = count_files(frame.sparkSession.read.parquet(place.absolute().as_uri()))
+    frame.write.mode("overwrite").parquet(f"file://{place.absolute().as_posix()}")
+    found = count_files(frame.sparkSession.read.parquet(spark_path(place)))
     parts = {}
     for i, name in enumerate(sorted(found.parts)):
         new = f"part-{number:05d}-{i:05d}.parquet"

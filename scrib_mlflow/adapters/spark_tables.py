@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -70,7 +71,7 @@ def _read(session: SparkSession, told: str, place: str, label: str | None) -> Da
         raise InvalidDataError(msg)
     path = place
     if len(scheme) <= 1 and Path(place).exists():  # one letter is a Windows drive
-        path = Path(place).absolute().as_uri()
+        path = spark_path(Path(place))
     lower = place.lower()
     if lower.endswith((".csv", ".csv.gz")):
         return _typed(session.read.csv(path, **CSV), label)
@@ -83,6 +84,11 @@ def _read(session: SparkSession, told: str, place: str, label: str | None) -> Da
         ".parquet, .pq, .csv and .csv.gz"
     )
     raise InvalidDataError(msg)
+
+
+def spark_path(path: Path) -> str:
+    """Return a path of this machine as Spark reads it: as a pattern, without percent codes."""
+    return "file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", path.absolute().as_posix())
 
 
 def _typed(texts: DataFrame, label: str | None) -> DataFrame:

@@ -44,6 +44,13 @@ class Source:
     columns: tuple[str, ...]
     n_rows: int
     held: pd.DataFrame | ds.Dataset  # a csv's rows, or parquet files that stay where they are
+    state: tuple[tuple[str, int, int], ...] = ()  # name, size and time of each of these files
+
+    def check_unchanged(self) -> None:
+        """Raise where the files are not those that were opened: rows of two states do not mix."""
+        if not isinstance(self.held, pd.DataFrame) and _state(self.held) != self.state:
+            msg = f"{self.name} changed while it was read; run it again when nothing writes to it"
+            raise InvalidDataError(msg)
 
     def batches(
         self, most: int = BATCH_ROWS, columns: Sequence[str] | None = None
@@ -105,6 +112,7 @@ def _open(name: str, place: str, label: str | None, folder: str | None) -> Sourc
     path = _local(name, place, folder)
     told = f"{name} {place}"
     held: pd.DataFrame | ds.Dataset
+    state: tuple[tuple[str, int, int], ...] = ()
     try:
         if _is_csv(path):
             held = _read_csv(path, label)
@@ -112,7 +120,7 @@ def _open(name: str, place: str, label: str | None, folder: str | None) -> Sourc
         else:
             held = ds.dataset(path, format="parquet", partitioning="hive")
             columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
-            n_rows = held.count_rows()
+            n_rows, state = held.count_rows(), _state(held)
     except Exception as error:
         raise _unreadable(told, error) from error
     if label is not None and label not in columns:
@@ -121,7 +129,17 @@ def _open(name: str, place: str, label: str | None, folder: str | None) -> Sourc
     if n_rows == 0:
         msg = f"{told} has no rows"
         raise InvalidDataError(msg)
-    return Source(name=told, columns=tuple(columns), n_rows=n_rows, held=held)
+    return Source(name=told, columns=tuple(columns), n_rows=n_rows, held=held, state=state)
+
+
+def _state(files: ds.Dataset) -> tuple[tuple[str, int, int], ...]:
+    """Return name, size and time of the files, size -1 of one that is gone."""
+    found = []
+    for name in files.files:
+        path = Path(name)
+        known = path.stat() if path.exists() else None
+        found.append((name, known.st_size, known.st_mtime_ns) if known else (name, -1, -1))
+    return tuple(found)
 
 
 def read_table(name: str, place: str, label: str | None) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scrib_mlflow.core.blocks import row_blocks
 from scrib_mlflow.core.checks import as_number
 from scrib_mlflow.core.rows import check_rows
 from scrib_mlflow.core.rules import OptimalRule
@@ -70,9 +71,13 @@ def own_probabilities(
 ) -> NDArray[np.float64]:
     """Return (n,) the probability of the true class where the rule abstains, NaN elsewhere."""
     plain = asdict(rule)
-    probabilities = recalibrated(plain["recalibration"], scores)
-    _, value = answer_values(plain, probabilities)
-    return np.where(value < 0, probabilities[np.arange(len(labels)), labels], np.nan)
+    own = np.empty(len(labels))
+    for of in row_blocks(len(labels)):
+        probabilities = recalibrated(plain["recalibration"], scores[of])
+        _, value = answer_values(plain, probabilities)
+        true = probabilities[np.arange(len(value)), labels[of]]
+        own[of] = np.where(value < 0, true, np.nan)
+    return own
 
 
 def threshold_rank(n: int, coverage: float) -> int:

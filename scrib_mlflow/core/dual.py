@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scrib_mlflow.core.blocks import row_blocks
 from scrib_mlflow.core.targets import Constraint
 
 Floats = NDArray[np.float64]
@@ -96,7 +97,10 @@ def certain_bound(
 ) -> float:
     """Return how often a rule that meets the requirements can be certain at most."""
     worth, charge = prices(needs, multipliers, bonus=0.0)
-    values = (probabilities * worth).max(axis=1) + (1.0 - probabilities @ charge)
+    values = np.empty(len(probabilities))
+    for of in row_blocks(len(values)):
+        part = probabilities[of]
+        values[of] = (part * worth).max(axis=1) + (1.0 - part @ charge)
     found = share @ np.maximum(values, 0.0) - multipliers @ needs.floor
     return float(np.clip(found, 0.0, 1.0))  # below 0 where requirements exclude each other
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.counts import constraint_counts, count_sets
+from scrib_mlflow.core.blocks import row_blocks
+from scrib_mlflow.core.counts import add_counts, constraint_counts, count_sets
 from scrib_mlflow.core.dual import abstention_bound
 from scrib_mlflow.core.kernels import CERTAIN, RIGHT
 from scrib_mlflow.core.recalibrate import Recalibration, recalibrate
-from scrib_mlflow.core.rules import Rule
+from scrib_mlflow.core.rules import Rule, make_sets
 from scrib_mlflow.core.targets import Constraint
-from scrib_mlflow.serving import rule_sets
 
 MOST_ROWS = 20_000  # that prices are taken from
 LEAST_RISK = 1e-4
@@ -49,11 +49,17 @@ def measure_gap(
     """
     risks = [constraint for constraint in constraints if constraint.kind == "risk"]
     chances = recalibrate(recalibration, scores)
-    sets = rule_sets(asdict(rule), scores)
     same = fit_scores is scores
     weights = np.ones(len(scores)) if fit_weights is None or not same else fit_weights
-    soft = chances * weights[:, None]
-    counts = count_sets(sets, np.zeros(0, dtype=np.int32), soft, weights)
+    counts = add_counts(
+        count_sets(
+            make_sets(rule, scores[of]),
+            np.zeros(0, dtype=np.int32),
+            chances[of] * weights[of, None],
+            weights[of],
+        )
+        for of in row_blocks(len(scores))
+    )
     by_risk, _ = constraint_counts(counts, risks)
     reached = []
     for constraint, found in zip(risks, by_risk, strict=True):

@@ -37,7 +37,7 @@ class Objective(NamedTuple):
     """The loss: costs of the ambiguities and one penalty term per constraint."""
 
     costs: np.ndarray  # (4,) chance, size and empty weight per unit of row weight; all row weight
-    terms: np.ndarray  # (c, 8) KIND, TARGET, ...; RATIO: certify rows per unit of weight
+    terms: np.ndarray  # (c, 8) KIND, TARGET, ...; RATIO: table entries per unit of weight
     spans: np.ndarray  # (c, 2) int64: start and last index of the term's table, -1 without
     tables: np.ndarray  # allowed errors by number of rows, one table after another
     class_terms: np.ndarray  # (k + 1,) int64: where each class starts in `term_of`

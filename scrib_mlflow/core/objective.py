@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.bounds import allowed_errors, passing_errors, smooth_table
-from scrib_mlflow.core.kernels import ABSTENTION, MISCOVERAGE, RISK, Objective
+from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.error_tables import ErrorTable, smooth_errors, soft_errors
+from scrib_mlflow.core.kernels import ABSTENTION, MISCOVERAGE, RATIO, RISK, Objective
 from scrib_mlflow.core.targets import Constraint, Targets
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
 
@@ -41,17 +42,26 @@ class Margin:
     certify_rows: float
     z: float | None = None
     design_effects: tuple[float, ...] = ()  # by constraint: certify rows that count as one
+    biases: tuple[float, ...] = ()  # by constraint: errors to expect for each soft one
+    doubts: tuple[float, ...] = ()  # by constraint: standard error of these, as a share
 
     def ratio(self, c: int, total: float) -> float:
         """Return the certify rows of constraint c for each unit of row weight."""
         ratio = self.certify_rows / total
         return ratio / self.design_effects[c] if self.design_effects else ratio
 
-    def table(self, target: float, most_rows: int) -> NDArray[np.float64]:
-        """Return the errors that a target allows among 0 ... most_rows certify rows."""
+    def bias(self, c: int) -> float:
+        """Return the errors to expect of constraint c for each soft one."""
+        return self.biases[c] if self.biases else 1.0
+
+    def table(self, c: int, target: float, most_rows: int) -> ErrorTable:
+        """Return the errors that constraint c allows among 0 ... most_rows certify rows.
+
+        They are soft ones, where what labels say of these is known.
+        """
         if self.z is None:
-            return allowed_errors(target, most_rows, self.confidence)
-        return smooth_table(passing_errors(target, most_rows, self.confidence, self.z))
+            return ErrorTable(allowed_errors(target, most_rows, self.confidence))
+        return soft_errors(smooth_errors(target, most_rows, self.confidence, self.z), self.bias(c))
 
 
 def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> None:
@@ -104,7 +114,7 @@ def make_objective(
     members = np.array([class_weight[list(c.classes)].sum() for c in constraints])
     terms = np.zeros((len(constraints), 8))
     spans = np.full((len(constraints), 2), NO_TABLE, dtype=np.int64)
-    tables: dict[tuple[float, int], tuple[int, NDArray[np.float64]]] = {}
+    tables: dict[tuple[float, int, float], tuple[int, ErrorTable]] = {}
     for c, constraint in enumerate(constraints):
         ratio = 1.0 if margin is None else margin.ratio(c, total)
         silent = 0.5 if counted else LEAST_SHARE * members[c]
@@ -120,11 +130,13 @@ def make_objective(
         )
         if margin is not None and constraint.kind != "abstention":
             last = int(np.ceil(ratio * members[c])) + 1
-            key = (constraint.target, last)
+            key = (constraint.target, last, margin.bias(c))
             if key not in tables:
-                start = sum(len(table) for _, table in tables.values())
-                tables[key] = start, margin.table(constraint.target, last)
-            spans[c] = tables[key][0], last
+                start = sum(len(table.errors) for _, table in tables.values())
+                tables[key] = start, margin.table(c, constraint.target, last)
+            start, table = tables[key]
+            spans[c] = start, len(table.errors) - 1
+            terms[c, RATIO] /= table.stride  # kernels count rows and errors in strides
     by_class = [
         [c for c, constraint in enumerate(constraints) if k in constraint.classes]
         for k in range(len(class_weight))
@@ -141,7 +153,7 @@ def make_objective(
         ),
         terms=terms,
         spans=spans,
-        tables=np.concatenate([np.zeros(1), *(t for _, t in tables.values())])[1:]
+        tables=np.concatenate([t.errors / t.stride for _, t in tables.values()])
         if tables
         else np.zeros(1),
         class_terms=np.cumsum([0, *map(len, by_class)]),

@@ -10,7 +10,7 @@ has room, higher. The round with the least loss is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,10 +34,9 @@ from scrib_mlflow.core.pricing import (
 )
 from scrib_mlflow.core.recalibrate import Recalibration, fit_recalibration, recalibrate
 from scrib_mlflow.core.rows import Labelled, check_rows
-from scrib_mlflow.core.rules import OptimalRule
+from scrib_mlflow.core.rules import OptimalRule, make_sets
 from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
-from scrib_mlflow.serving import rule_sets
 
 Floats = NDArray[np.float64]
 
@@ -214,4 +213,4 @@ def _off_target(
 
 
 def _count(rule: OptimalRule, rows: Labelled) -> Counts:
-    return count_sets(rule_sets(asdict(rule), rows.scores), *rows[1:4])
+    return count_sets(make_sets(rule, rows.scores), *rows[1:4])

@@ -18,10 +18,18 @@ from scrib_mlflow.core.blur import are_tied
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
+from scrib_mlflow.core.error_tables import ErrorTable
 from scrib_mlflow.core.pricing import make_requirements, make_rule, make_rules, shared_multipliers
 from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.core.rules import OptimalRule
-from scrib_mlflow.core.steps import MARGINS, PILOT, Candidate, Problem, error_tables, forecast
+from scrib_mlflow.core.steps import (
+    PILOT,
+    Candidate,
+    Problem,
+    error_tables,
+    forecast,
+    margins_of,
+)
 from scrib_mlflow.serving import answer_values
 
 Floats = NDArray[np.float64]
@@ -37,7 +45,7 @@ def find_candidates(
     recalibration: Recalibration,
     own: frozenset[str],
     progress: Progress | None,
-    margins: Sequence[float] = MARGINS,
+    margins: Sequence[float] | None = None,
 ) -> tuple[Candidate, ...]:
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
     chances = problem.rows.soft / problem.weights[:, None]
@@ -50,8 +58,8 @@ def find_candidates(
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
     found = []
-    turns: Iterable[int] = range(len(margins))
-    rising = sorted(margins)
+    rising = sorted(margins_of(problem) if margins is None else margins)
+    turns: Iterable[int] = range(len(rising))
     for turn in progress(turns) if progress else turns:
         allowed = error_tables(problem, rising[turn])
         for _ in range(MOST_LINES):
@@ -80,7 +88,7 @@ def find_pilot(problem: Problem, recalibration: Recalibration, own: frozenset[st
 
 
 def _touching(
-    problem: Problem, points: Requirements, allowed: Sequence[Floats], counts: Counts
+    problem: Problem, points: Requirements, allowed: Sequence[ErrorTable], counts: Counts
 ) -> Requirements:
     """Return the requirements whose lines touch the allowed errors at these counts.
 
@@ -89,7 +97,7 @@ def _touching(
     due, floor = points.due.copy(), points.floor.copy()
     total = float(counts.members.sum())
     for c, constraint in enumerate(problem.constraints):
-        if constraint.kind != "risk" or not (allowed[c] >= 0).any():
+        if constraint.kind != "risk" or not (allowed[c].errors >= 0).any():
             continue
         rows = problem.margin.ratio(c, total)  # certify rows for each row here
         certain = rows * counts.certain[list(constraint.classes)].sum()
@@ -99,18 +107,19 @@ def _touching(
     return Requirements(points.right, due, floor)
 
 
-def _line(allowed: Floats, n: float, target: float) -> tuple[float, float]:
+def _line(allowed: ErrorTable, n: float, target: float) -> tuple[float, float]:
     """Return slope and height at 0 of the line that touches allowed errors at n, or where they
     begin. They come one by one, so the slope is that between rows where they differ; and as fewer
     rows than the first do not pass, a line there falls as the target does.
     """  # noqa: D205  # one sentence
-    rows = np.arange(len(allowed))
-    first = int(np.argmax(allowed >= 0))
-    falling = allowed[first] - target * (first - rows)
-    begun = np.where(rows < first, falling, allowed)
-    n = min(max(n, first + 1.0), len(allowed) - 1.0)
-    half = max(2.0 * np.sqrt(n), ERRORS_APART / target)
-    low, high = max(n - half, 0.0), min(n + half, len(allowed) - 1.0)
+    rows, errors = allowed.rows, allowed.errors
+    begins = int(np.argmax(errors >= 0))
+    first, last = rows[begins], float(rows[-1])
+    falling = errors[begins] - target * (first - rows)
+    begun = np.where(rows < first, falling, errors)
+    n = min(max(n, float(first + allowed.stride)), last)
+    half = max(2.0 * np.sqrt(n), ERRORS_APART / target, allowed.stride)
+    low, high = max(n - half, 0.0), min(n + half, last)
     left, middle, right = np.interp([low, n, high], rows, begun)
     slope = (right - left) / max(high - low, 1.0)
     return float(slope), float(middle - slope * n)

@@ -19,6 +19,7 @@ from scrib_mlflow.core import optimal_steps, threshold_steps
 from scrib_mlflow.core.blur import blur_scores
 from scrib_mlflow.core.chains import Progress
 from scrib_mlflow.core.checks import as_number, check_scores
+from scrib_mlflow.core.doubts import MANY_ROWS, expect_errors
 from scrib_mlflow.core.fit import MOST_CERTIFY_ROWS, check_seed, count_threads
 from scrib_mlflow.core.groups import check_groups
 from scrib_mlflow.core.objective import Ambiguity, Margin, check_ambiguity, check_members
@@ -167,11 +168,17 @@ def draw_path(
         if codes is not None:
             pilot = optimal_steps.find_pilot(problem, recalibration, own)
             problem = expect_groups(problem, pilot, rows, codes)
+        if certify_rows >= MANY_ROWS:
+            pilot = optimal_steps.find_pilot(problem, recalibration, own)
+            problem = expect_errors(problem, pilot, rows, recalibration)
         found = optimal_steps.find_candidates(problem, recalibration, own, progress)
     else:
         many = count_threads(threads)
         if codes is not None:
             problem = expect_groups(problem, threshold_steps.find_pilot(problem, many), rows, codes)
+        if certify_rows >= MANY_ROWS:
+            careful = threshold_steps.find_pilot(problem, many)
+            problem = expect_errors(problem, careful, rows, recalibration)
         found = threshold_steps.find_candidates(problem, many, progress)
     return Path(
         classes=rows.classes,

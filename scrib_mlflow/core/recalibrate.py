@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scrib_mlflow.core.blocks import row_blocks
 from scrib_mlflow.core.checks import check_scores
 from scrib_mlflow.core.dual import are_probabilities
 from scrib_mlflow.core.rows import Labelled, check_rows
@@ -73,7 +74,11 @@ def recalibrate(recalibration: Recalibration, scores: ArrayLike) -> Floats:
     if checked.shape[1] != k:
         msg = f"scores have {checked.shape[1]} columns, but the recalibration is of {k} classes"
         raise InvalidScoresError(msg)
-    return recalibrated(asdict(recalibration), checked)
+    plain = asdict(recalibration)
+    chances = np.empty(checked.shape)
+    for of in row_blocks(len(checked)):
+        chances[of] = recalibrated(plain, checked[of])
+    return chances
 
 
 def _least_score(scores: Floats) -> float:

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scrib_mlflow.core.blocks import row_blocks
 from scrib_mlflow.core.checks import as_floats, check_scores, check_trust
 from scrib_mlflow.core.recalibrate import Recalibration
 from scrib_mlflow.errors import ScribError
@@ -91,7 +92,18 @@ def predict_sets(
         values = as_floats("thresholds", rule).ravel().tolist()
         rule = ThresholdRule(thresholds=tuple(values))
     _check_numbers(rule, checked.shape[1])
-    return rule_sets(asdict(rule), checked, _check_trust(rule, trust, len(checked)))
+    return make_sets(rule, checked, _check_trust(rule, trust, len(checked)))
+
+
+def make_sets(
+    rule: Rule, scores: NDArray[np.float64], trust: NDArray[np.float64] | None = None
+) -> NDArray[np.bool_]:
+    """Return the sets of a rule as it is served, block by block: no row depends on another."""
+    plain = asdict(rule)
+    sets = np.empty(scores.shape, dtype=np.bool_)
+    for of in row_blocks(len(scores)):
+        sets[of] = rule_sets(plain, scores[of], None if trust is None else trust[of])
+    return sets
 
 
 def _check_numbers(rule: Rule, k: int) -> None:

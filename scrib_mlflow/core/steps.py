@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from scrib_mlflow.core.bounds import smooth_table
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.error_tables import ErrorTable, smooth_errors, soft_errors
 from scrib_mlflow.core.groups import GroupSums, sum_groups
 from scrib_mlflow.core.kernels import CERTAIN, RIGHT
 from scrib_mlflow.core.objective import Ambiguity, Margin
 from scrib_mlflow.core.rows import Labelled
-from scrib_mlflow.core.rules import OptimalRule, ThresholdRule
+from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
 from scrib_mlflow.core.tally import claimed
 from scrib_mlflow.core.targets import Constraint
-from scrib_mlflow.serving import rule_sets
 
 MARGINS = tuple(z / 4 for z in range(14, -4, -1))  # 3.5 ... -0.75
+CAREFUL = (12.0, 9.0, 7.0, 6.0, 5.0, 4.25)  # as many as 2 divides; where soft counts are doubted
+NORMAL_POINTS, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)  # to average over doubt
 PILOT = 0.0  # the margin at which design effects are estimated: with errors enough to tell
 LEAST_CHANCE = 1e-6  # of a claim, where some rule must be chosen although none can pass
 
@@ -55,7 +56,7 @@ def expect_groups(
     groups: NDArray[np.int64],
 ) -> Problem:
     """Return the problem with the design effects that a pilot rule has on labelled rows."""
-    sets = rule_sets(asdict(pilot), rows.scores)
+    sets = make_sets(pilot, rows.scores)
     counts = count_sets(sets, *rows[1:4])
     of_claims = [list(claim.classes) for claim in claimed(problem.constraints)]
     certain = np.count_nonzero(sets, axis=1) == 1
@@ -109,12 +110,12 @@ def forecast(
     rule: ThresholdRule | OptimalRule,
     margin: float,
     counts: Counts,
-    tables: Sequence[NDArray[np.float64]],
+    tables: Sequence[ErrorTable],
 ) -> Candidate:
     """Return a rule, given its soft counts on the blurred rows, with what to expect of it."""
     by_constraint, _ = constraint_counts(counts, problem.constraints)
     chances = _chances(problem, by_constraint, tables, float(counts.members.sum()))
-    sets = rule_sets(asdict(rule), problem.scores)
+    sets = make_sets(rule, problem.scores)
     abstains = np.count_nonzero(sets, axis=1) != 1
     return Candidate(
         rule=rule,
@@ -125,22 +126,22 @@ def forecast(
     )
 
 
-def error_tables(problem: Problem, z: float | None = None) -> list[NDArray[np.float64]]:
+def error_tables(problem: Problem, z: float | None = None) -> list[ErrorTable]:
     """Return for each constraint the errors that a certificate allows, smoothed.
 
-    With a margin those that pass with probability Phi(z).
+    With a margin those that pass with probability Phi(z), as soft ones.
     """
     rows = problem.rows.class_weight()
     total = float(rows.sum())
-    margin = replace(problem.margin, z=z)
-    tables: dict[tuple[float, int], NDArray[np.float64]] = {}
+    margin = problem.margin
+    tables: dict[tuple[float, int, float], ErrorTable] = {}
     found = []
     for c, constraint in enumerate(problem.constraints):
         most = margin.ratio(c, total) * rows[list(constraint.classes)].sum()
-        key = (constraint.target, int(np.ceil(most)) + 1)
+        target, last = constraint.target, int(np.ceil(most)) + 1
+        key = (target, last, 1.0 if z is None else margin.bias(c))
         if key not in tables:
-            table = margin.table(*key)
-            tables[key] = smooth_table(table) if z is None else table  # else it is smooth already
+            tables[key] = soft_errors(smooth_errors(target, last, margin.confidence, z), key[2])
         found.append(tables[key])
     return found
 
@@ -148,20 +149,29 @@ def error_tables(problem: Problem, z: float | None = None) -> list[NDArray[np.fl
 def _chances(
     problem: Problem,
     counts: NDArray[np.float64],
-    tables: Sequence[NDArray[np.float64]],
+    tables: Sequence[ErrorTable],
     total: float,
 ) -> list[float]:
     """Return the chance of each risk that its certificate passes, at its soft risk."""
     chances = []
+    weights = NORMAL_WEIGHTS if problem.margin.doubts else None
     for c, constraint in enumerate(problem.constraints):
         n = counts[c, CERTAIN]
         if constraint.kind != "risk":
             continue
         rows = n * problem.margin.ratio(c, total)
-        allowed = float(np.interp(rows, np.arange(len(tables[c])), tables[c]))
+        allowed = tables[c].at(rows)
         if not (n > 0 and 0 <= allowed < rows):
             chances.append(0.0)
             continue
-        risk = np.clip((n - counts[c, RIGHT]) / n, 0.0, 1.0)
-        chances.append(float(special.betaincc(allowed + 1, rows - allowed, risk)))
+        risk = problem.margin.bias(c) * (n - counts[c, RIGHT]) / n
+        if problem.margin.doubts:
+            risk = risk * (1 + problem.margin.doubts[c] * NORMAL_POINTS)
+        passes = special.betaincc(allowed + 1, rows - allowed, np.clip(risk, 0.0, 1.0))
+        chances.append(float(np.average(np.atleast_1d(passes), weights=weights)))
     return chances
+
+
+def margins_of(problem: Problem) -> tuple[float, ...]:
+    """Return the margins of a path: more careful ones as well where soft counts are doubted."""
+    return (*CAREFUL, *MARGINS) if problem.margin.doubts else MARGINS

@@ -13,7 +13,14 @@ from scrib_mlflow.core.levels import Track
 from scrib_mlflow.core.objective import make_objective
 from scrib_mlflow.core.rules import ThresholdRule
 from scrib_mlflow.core.search import Task, search
-from scrib_mlflow.core.steps import MARGINS, PILOT, Candidate, Problem, error_tables, forecast
+from scrib_mlflow.core.steps import (
+    PILOT,
+    Candidate,
+    Problem,
+    error_tables,
+    forecast,
+    margins_of,
+)
 
 ANCHORS = (1.0, 2.5)  # margins of the searches that chains start from: basins differ
 EFFORT = 0.25  # of a fit, for each search
@@ -26,7 +33,8 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Return the rules of chains that start from searches at two margins and go both ways."""
     many = len(problem.rows.classes) > MANY_CLASSES
-    all_margins, anchors = (MARGINS[::2], ANCHORS[:1]) if many else (MARGINS, ANCHORS)
+    every = margins_of(problem)
+    all_margins, anchors = (every[::2], ANCHORS[:1]) if many else (every, ANCHORS)
     first = _task(problem, anchors[0])
     tasks = {z: first._replace(objective=_objective(problem, z)) for z in all_margins}
     chains, margins = [], []

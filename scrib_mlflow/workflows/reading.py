@@ -140,6 +140,7 @@ def counted(source: tables.Source, most: int, what: str) -> Iterator[tuple[int, 
             yield start, batch
             start += len(batch)
             bar.update(len(batch))
+    source.check_unchanged()
 
 
 def _join_labels(seen: list[tuple[NDArray[np.intp], pd.Series]]) -> LabelColumn:

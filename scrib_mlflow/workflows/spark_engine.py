@@ -112,6 +112,8 @@ class SparkEngine:
             grouped=grouped,
             keyed=roles.key is not None,
         )
+        record = table.record
+        spark_columns.check_unchanged(answered.frame, frame.columns, record.digest, table.what)
         check_keys(answered.frame, roles)
         if answered.n_invalid == answered.n_rows:
             msg = (

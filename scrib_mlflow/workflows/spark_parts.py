@@ -115,6 +115,7 @@ def _score(table: SparkTable, asked: Asked, uri: str, settings: Calibrate, held:
     keyed, grouped = roles.key is not None, roles.group is not None
     ordered = spark_columns.with_order(slim, settings.seed, keyed=keyed)
     frame = held(keep(ordered, grouped=grouped))
+    spark_columns.check_unchanged(frame, table.frame.columns, table.record.digest, table.what)
     spark_scoring.check_scored(frame, table.what, roles.key)
     spark_split.check_keys(frame, roles)
     return SparkRows(

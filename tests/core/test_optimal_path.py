@@ -6,6 +6,7 @@ from scipy import stats
 
 from scrib_mlflow import OptimalRule, draw_path, predict_sets
 from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.error_tables import ErrorTable
 from scrib_mlflow.core.optimal_steps import _line
 from scrib_mlflow.core.recalibrate import fit_recalibration, recalibrate
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError
@@ -65,7 +66,7 @@ def test_lines_touch_the_allowed_errors_and_leave_too_few_rows_none(target):
     rows = np.arange(len(allowed))
     first = int(np.argmax(allowed >= 0))
     for n in (0.0, first + 1.0, 2.5 * first, 5_000.0, 19_990.0):
-        slope, height = _line(allowed, n, target)
+        slope, height = _line(ErrorTable(allowed), n, target)
         at = max(n, first + 1.0)
         assert 0.4 * target < slope < 1.6 * target
         assert height + slope * at == pytest.approx(np.interp(at, rows, allowed))

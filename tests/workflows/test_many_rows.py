@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import scrib_mlflow
-from scrib_mlflow.adapters import tables
+from scrib_mlflow.adapters import scoring, tables
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.workflows import parts, reading
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
@@ -147,3 +147,14 @@ def test_an_index_without_a_name_is_no_column_and_one_with_a_name_is(tmp_path):
         for name in ("unnamed", "named")
     ]
     assert found == [("x",), ("x", "patient")]
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(mixture, monkeypatch):
+    def swap(*arguments, **options):
+        draw_mixture(3000, seed=5).to_parquet("rows.parquet")
+        return make_scorer(*arguments, **options)
+
+    make_scorer = scoring.make_scorer
+    monkeypatch.setattr(scoring, "make_scorer", swap)
+    with pytest.raises(InvalidDataError, match="changed while it was read"):
+        scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", **OPTIONS)

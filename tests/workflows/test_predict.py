@@ -262,7 +262,10 @@ def test_a_folder_that_predict_did_not_write_is_never_replaced(loose, rows):
         ({"output": "rows.parquet/out"}, "inside the data folder"),
         ({"output": "named.parquet/out"}, "cannot be written: Not a directory"),
         ({"output": "s3://bucket/out"}, "engine=local writes to a local folder"),
+        ({"output": "."}, "name a folder that is not there yet"),
+        ({"output": ".."}, "name a folder that is not there yet"),
         ({"engine": "dask"}, "engine is 'dask'"),
+        ({"spark_options": {"spark.master": "local"}}, "spark_options are for engine=spark"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence_and_writes_nothing(loose, rows, change, words):

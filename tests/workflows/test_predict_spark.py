@@ -81,6 +81,17 @@ def test_a_csv_and_a_table_of_the_catalog_are_answered(loose, rows, session):
     assert by_name("table").to_pylist() == by_name("near").to_pylist()
 
 
+def test_paths_may_hold_what_means_something_to_spark(loose, rows):
+    odd = Path("a b%20 {1}[x]*?ü#")
+    Path("rows").rename(odd)
+    done = scrib_mlflow.predict(loose.model_uri, str(odd), f"{odd} out", key="name", **SPARK)
+    scrib_mlflow.predict(loose.model_uri, str(odd), "near", key="name")
+    assert by_name(done.output).to_pylist() == by_name("near").to_pylist()
+    assert sorted(path.name for path in Path().iterdir()) == sorted(
+        [str(odd), f"{odd} out", "near"]
+    )
+
+
 def test_whole_slices_of_a_run_that_was_stopped_are_kept(loose, rows, monkeypatch):
     write_slice = spark_files.write_slice
     options = {"key": "name", **SPARK}
