@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+PARTITIONS = "spark.sql.shuffle.partitions"
+ROWS_EACH = 100_000  # of a partition, where nobody has said how many there are to be
 
 
 class SparkEngine:
@@ -32,13 +35,14 @@ class SparkEngine:
         """Work in a session, which outlives the engine."""
         self._spark = spark
         self._kept: list[DataFrame] = []
-        self._batch = spark.conf.get(BATCH)
+        self._before = {name: spark.conf.get(name) for name in (BATCH, PARTITIONS)}
 
     def close(self) -> None:
         """Let go of the rows, and of what was set."""
         for frame in self._kept:
             frame.unpersist()
-        self._spark.conf.set(BATCH, self._batch)
+        for name, value in self._before.items():
+            self._spark.conf.set(name, value)
 
     def read_tables(self, settings: Calibrate) -> Tables[SparkTable]:
         """Read what a calibration is given."""
@@ -66,7 +70,7 @@ class SparkEngine:
         settings: Calibrate,
     ) -> Parts:
         """Score the rows of all tables, and return them by what they are for."""
-        self._spark.conf.set(BATCH, str(settings.batch_rows))
+        self._prepare(max(each.record.n_rows for each in tables.all()), settings.batch_rows)
         return spark_parts.make_parts(tables, model, uri, example, settings, self._hold)
 
     def read_fresh(
@@ -90,7 +94,7 @@ class SparkEngine:
         self, uri: str, table: SparkTable, classes: tuple[str, ...], batch_rows: int
     ) -> SparkAnswered:
         """Let a registered set classifier answer the rows of a table."""
-        self._spark.conf.set(BATCH, str(batch_rows))
+        self._prepare(table.record.n_rows, batch_rows)
         frame, roles = table.frame, table.roles
         labels = spark_columns.find_labels(frame, roles, classes)
         model = scoring.load_model(uri)
@@ -118,6 +122,14 @@ class SparkEngine:
             )
             raise InvalidDataError(msg)
         return answered
+
+    def _prepare(self, n_rows: int, batch_rows: int) -> None:
+        """Choose batches and partitions: each costs time, and too few leave cores idle."""
+        self._spark.conf.set(BATCH, str(batch_rows))
+        context = getattr(self._spark, "sparkContext", None)  # Spark Connect has none
+        if context is not None and not context.getConf().contains(PARTITIONS):
+            wanted = max(context.defaultParallelism, math.ceil(n_rows / ROWS_EACH))
+            self._spark.conf.set(PARTITIONS, str(wanted))
 
     def _open(self, what: str, place: str, label: str | None) -> DataFrame:
         return spark_tables.read(self._spark, what, place, label)
