@@ -74,7 +74,8 @@ def answer(model: PyFuncModel, rows: pd.DataFrame, asked: Asked, first: int) -> 
     `first` is the number of the first row in its table, for errors.
     """
     whole = whole_rows(rows, asked.inputs)
-    given = rows if whole.all() else without_gaps(rows[whole], asked.inputs)
+    # of a batch without gaps too: one elsewhere in its column has made floats of whole numbers
+    given = without_gaps(rows[whole], asked.inputs)
     answers: Any = None
     try:
         if len(given):

@@ -115,7 +115,9 @@ def _open(name: str, place: str, label: str | None, folder: str | None) -> Sourc
             held = read_csv(path, label)
             columns, n_rows = [str(column) for column in held.columns], len(held)
         else:
-            held = ds.dataset(path, format="parquet", partitioning="hive")
+            # in a folder, not on the way to a file, names such as year=2026 are columns
+            parted = "hive" if path.is_dir() else None
+            held = ds.dataset(path, format="parquet", partitioning=parted)
             columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
             n_rows, state = held.count_rows(), _state(held)
     except Exception as error:

@@ -158,3 +158,12 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(mixture, monkeypatch):
     monkeypatch.setattr(scoring, "make_scorer", swap)
     with pytest.raises(InvalidDataError, match="changed while it was read"):
         scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", **OPTIONS)
+
+
+def test_the_folder_that_a_file_lies_in_adds_no_column_and_its_own_folders_do(tmp_path):
+    place = tmp_path / "year=2026"
+    (place / "month=1").mkdir(parents=True)
+    pd.DataFrame({"x": [1.0]}).to_parquet(place / "month=1" / "rows.parquet")
+    alone = tables.open_table("data", str(place / "month=1" / "rows.parquet"), None)
+    whole = tables.open_table("data", str(place), None)
+    assert (alone.columns, whole.columns) == (("x",), ("x", "month"))

@@ -187,7 +187,8 @@ def register_counting():
     return "models:/counting/1"
 
 
-def test_a_missing_whole_number_costs_the_answer_of_its_own_row_only(store):
+@pytest.mark.parametrize("batch_rows", [10_000, 1])
+def test_a_missing_whole_number_costs_the_answer_of_its_own_row_only(store, batch_rows):
     uri = register_counting()
     table = pd.DataFrame({"count": np.arange(60), "sure": True})
     table["label"] = np.where(table["count"] % 2, "a", "b")
@@ -198,7 +199,8 @@ def test_a_missing_whole_number_costs_the_answer_of_its_own_row_only(store):
         "sure": pa.array([True, True, None, True, False]),
     }
     pq.write_table(pa.table(fields), "rows.parquet")
-    scrib_mlflow.predict(made.model_uri, "rows.parquet", "out", key="count")
+    options = {"key": "count", "batch_rows": batch_rows}
+    scrib_mlflow.predict(made.model_uri, "rows.parquet", "out", **options)
     whole = pd.DataFrame({"count": [1, 3, 4], "sure": [True, True, False]})
     given = mlflow.pyfunc.load_model(made.model_uri).predict(whole.astype({"count": np.int32}))
     found = answers("out")
