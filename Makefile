@@ -60,7 +60,7 @@ $(RUNTIME): pyproject.toml | $(PYTHON)
 	$(call install,scrib_mlflow,.)
 
 $(INSTALLED): pyproject.toml | $(PYTHON)
-	$(call install,scrib_mlflow and its development tools,.[dev$(comma)flavours])
+	$(call install,scrib_mlflow and its development tools,.[dev$(comma)flavours$(comma)spark])
 
 $(PYTHON):
 	@echo "== create $(VENV)"

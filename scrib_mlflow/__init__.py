@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from scrib_mlflow.core.rules import (
         predict_sets as predict_sets,
     )
+    from scrib_mlflow.core.tally import tally_sets as tally_sets
     from scrib_mlflow.errors import ScribError as ScribError
     from scrib_mlflow.results import Decision as Decision
     from scrib_mlflow.results import Predictions as Predictions
@@ -135,6 +136,7 @@ _HOMES = {
     "predict_sets": "core.rules",
     "register": "workflows.register",
     "reproduce": "workflows.reproduce",
+    "tally_sets": "core.tally",
     "to_json": "results",
     "with_candidates": "core.candidates",
 }

@@ -25,6 +25,15 @@ for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
     os.environ.pop(name, None)
 
 
+def pytest_collection_modifyitems(items):
+    """Skip the tests of Spark where there is no Java; where there is no pyspark they say so."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        reason = "java is not installed (Debian: openjdk-17-jre-headless)"
+        for item in items:
+            if "spark" in item.path.name:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory):
     """A fresh sqlite store; its migrations take seconds, so it is made once."""

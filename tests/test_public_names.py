@@ -62,6 +62,7 @@ NAMES = [
     "predict_sets",
     "register",
     "reproduce",
+    "tally_sets",
     "to_json",
     "with_candidates",
 ]
@@ -93,6 +94,7 @@ PARAMETERS = {
         path_scores groups sample_weight seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
+    "tally_sets": "sets labels constraints groups weights",
     "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
     "calibrate": "model_uri data label parameters",
     "gate": "model_uri parameters",

@@ -10,7 +10,7 @@ import scrib_mlflow
 from tests.models import FEATURES, draw_mixture, draw_table, register_mixture
 
 pytestmark = pytest.mark.slow
-sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed (extra: heavy)")
+sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed (extra: spark)")
 
 
 @pytest.fixture(scope="module")

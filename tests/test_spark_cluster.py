@@ -12,7 +12,7 @@ from tests.clusters import cluster, elsewhere
 from tests.models import FEATURES, draw_table
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("pyspark", reason="pyspark is not installed (extra: heavy)")
+pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 SERVED = {
     "prediction": "string",

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from scrib_mlflow.adapters.csv_files import NOTHING
 from scrib_mlflow.adapters.spark_columns import column
 from scrib_mlflow.adapters.spark_session import reason
-from scrib_mlflow.adapters.tables import NOTHING, UNNAMED
+from scrib_mlflow.adapters.tables import UNNAMED
 from scrib_mlflow.core.checks import nearest
 from scrib_mlflow.errors import InvalidDataError
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import mlflow
@@ -21,6 +20,7 @@ import pyarrow.dataset as ds
 from mlflow.types import DataType
 from numpy.typing import NDArray
 
+from scrib_mlflow.adapters.csv_files import read_csv
 from scrib_mlflow.core.checks import check_labels, nearest
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 
@@ -31,9 +31,6 @@ BATCH_ROWS = 100_000
 AHEAD = 2  # batches that are read before they are asked for
 UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
 WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
-# Without it pandas 2 loses last bits; pandas 3 never does.
-EXACT: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
-NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +112,7 @@ def _open(name: str, place: str, label: str | None, folder: str | None) -> Sourc
     state: tuple[tuple[str, int, int], ...] = ()
     try:
         if _is_csv(path):
-            held = _read_csv(path, label)
+            held = read_csv(path, label)
             columns, n_rows = [str(column) for column in held.columns], len(held)
         else:
             held = ds.dataset(path, format="parquet", partitioning="hive")
@@ -179,39 +176,6 @@ def _is_csv(path: Path) -> bool:
         return False
     msg = f"the ending of {path.name!r} is none of .parquet, .pq, .csv and .csv.gz"
     raise ValueError(msg)
-
-
-def _read_csv(path: Path, label: str | None) -> pd.DataFrame:
-    """Return a csv's rows; without the label's column only its header."""
-    header = pd.read_csv(path, nrows=0, index_col=False)
-    if label is not None and label not in header.columns:
-        return header
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # more values than columns
-        table = pd.read_csv(
-            path,
-            index_col=False,
-            dtype={} if label is None else {label: str},
-            keep_default_na=False,
-            na_values={name: [""] for name in header.columns if name != label},
-            **EXACT,
-        )
-    return table.assign(**{name: _as_numbers(table[name]) for name in _texts(table, label)})
-
-
-def _texts(table: pd.DataFrame, label: str | None) -> list[str]:
-    """Return the columns of texts that are not labels."""
-    texts = table.select_dtypes(include=["object", "string"]).columns
-    return [str(name) for name in texts if name != label]
-
-
-def _as_numbers(texts: pd.Series) -> pd.Series:
-    """Return numbers where all texts but "NA" and the like are numbers; "NA" may be a word."""
-    there = texts.where(~texts.isin(NOTHING))
-    try:
-        return pd.to_numeric(there)
-    except ValueError:
-        return texts
 
 
 def label_indices(
