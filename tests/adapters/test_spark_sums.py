@@ -30,6 +30,7 @@ def test_integers_keep_the_order_of_floats():
     assert spark_sums.float_order(np.array([-0.0])) == spark_sums.float_order(np.array([0.0]))
 
 
+@pytest.mark.slow
 def test_sums_of_hashes_wrap_as_in_numpy_and_partitions_do_not_matter(spark):
     values = np.random.default_rng(0).integers(0, 2**64, 1000, dtype=np.uint64)
     rows = [(int(value),) for value in spark_sums.as_signed(values)]
@@ -42,6 +43,7 @@ def test_sums_of_hashes_wrap_as_in_numpy_and_partitions_do_not_matter(spark):
     assert (found == digests.digest_sums(values)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [20_000, 3], ids=["few are collected", "to the last bit"])
 def test_the_value_of_a_rank_is_that_of_the_sorted_values(spark, monkeypatch, few):
     monkeypatch.setattr(spark_sums, "FEW", few)

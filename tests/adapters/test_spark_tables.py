@@ -15,6 +15,7 @@ from scrib_mlflow.adapters import digests, spark_columns, spark_sums, spark_tabl
 from scrib_mlflow.errors import InvalidDataError
 from tests.adapters.spark import small_session
 
+pytestmark = pytest.mark.slow
 TWO = decimal.Decimal(2)
 
 
