@@ -36,7 +36,7 @@ def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
     Errors of Spark become errors of ours, without the stack of the JVM.
     """
     sql = _import_spark()
-    active = sql.SparkSession.getActiveSession()
+    active = _running(sql)
     if active is not None:
         with plain_errors(), _settings(active):
             check_workers(active)
@@ -55,6 +55,16 @@ def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
             yield own
     finally:
         own.stop()
+
+
+def _running(sql: Any) -> SparkSession | None:
+    """Return the session of this process, also where another thread has started it."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    active: SparkSession | None = sql.SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        active = sql.SparkSession.builder.getOrCreate()
+    return active
 
 
 @contextmanager

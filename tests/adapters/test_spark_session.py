@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -46,6 +47,11 @@ def test_an_error_is_told_in_a_sentence_and_without_a_stack(text, told):
     assert spark_session.reason(PySparkException(text)) == told
 
 
+def _open_and_close():
+    with spark_session.session({}):
+        pass
+
+
 @pytest.mark.slow
 def test_a_session_of_our_own_ends_and_one_that_is_there_stays_as_it_was():
     with small_session() as own:
@@ -55,6 +61,8 @@ def test_a_session_of_our_own_ends_and_one_that_is_there_stays_as_it_was():
             assert same is own
             assert same.conf.get("spark.sql.session.timeZone") == "UTC"
         assert own.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+        with ThreadPoolExecutor(1) as other_thread:
+            other_thread.submit(_open_and_close).result()
         assert own.range(3).count() == 3
         with (
             pytest.raises(InvalidDataError, match="Spark could not finish: ") as caught,
