@@ -29,7 +29,7 @@ from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows.calibrate_log import log_calibration
 from scrib_mlflow.workflows.certify import certify
-from scrib_mlflow.workflows.engines import open_engine
+from scrib_mlflow.workflows.engines import doing, open_engine
 from scrib_mlflow.workflows.fitting import find_gap, fit_rule, wanted_coverage
 from scrib_mlflow.workflows.parts import Parts, Tables, Tried, check_options, sorted_sample
 from scrib_mlflow.workflows.plan import plan_parts
@@ -91,6 +91,7 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         say(f"loading {base.uri}")
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
+        say(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, settings)
         record = _make_record(settings, base, parts, run_id, say)
         log_calibration(record, tables, parts, settings, name, run_id)

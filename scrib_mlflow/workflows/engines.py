@@ -122,6 +122,12 @@ class LocalEngine:
         return answer_table(uri, table, classes, batch_rows)
 
 
+def doing(name: EngineName, n_rows: int) -> str:
+    """Return what an engine is about to do, which its own bars or Spark's say how far it is."""
+    where = " in Spark, which takes a minute to start" if name == "spark" else ""
+    return f"scoring {n_rows:,} rows{where}"
+
+
 @contextmanager
 def open_engine(name: EngineName, spark_options: SparkOptions | None) -> Iterator[Engine]:
     """Yield the engine that is asked for, and close what it had to open."""

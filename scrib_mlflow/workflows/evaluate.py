@@ -14,7 +14,7 @@ from scrib_mlflow.adapters.report import Report, page_files
 from scrib_mlflow.core.evaluate import SetReport
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.settings import Evaluate
-from scrib_mlflow.workflows.engines import Engine, open_engine
+from scrib_mlflow.workflows.engines import Engine, doing, open_engine
 from scrib_mlflow.workflows.pages import evaluation_report
 from scrib_mlflow.workflows.parts import TableLike
 from scrib_mlflow.workflows.served import compare_with_calibration, read_stored, report_answers
@@ -72,7 +72,7 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
         run_id = stack.enter_context(runs.open_run(f"evaluate {found.name}"))
         runs.log_settings(run_id, settings)
         runs.log_table_input(table.some_rows(), table.record, settings.label, "evaluate")
-        say(f"loading {found.uri}")
+        say(f"loading {found.uri}, and {doing(settings.engine, table.record.n_rows)}")
         answered = engine.answer(found.uri, table, record.classes, settings.batch_rows)
         calibrated_by = stores.model_info(found.uri).run_id or ""
         overlap = compare_with_calibration(calibrated_by, answered)

@@ -19,7 +19,7 @@ from scrib_mlflow.decisions import decide, find_damage
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.results import Base, Decision, Fresh, Policy, SetClassifier
 from scrib_mlflow.settings import Gate
-from scrib_mlflow.workflows.engines import open_engine
+from scrib_mlflow.workflows.engines import doing, open_engine
 from scrib_mlflow.workflows.fresh import FreshRows, measure_abstention, measure_fresh, read_fresh
 from scrib_mlflow.workflows.gate_log import GateLog, log_decision, log_not_moved
 from scrib_mlflow.workflows.rows import enforced
@@ -90,7 +90,8 @@ def run(settings: Gate, say: Callable[[str], None]) -> Gated:
         if rows is not None:
             table = rows.table
             runs.log_table_input(table.some_rows(), table.record, table.label, "gate")
-            say(f"loading {candidate.found.uri}")
+            n_rows = table.record.n_rows
+            say(f"loading {candidate.found.uri}, and {doing(settings.engine, n_rows)}")
             measured = measure_fresh(
                 rows,
                 candidate.found.uri,
