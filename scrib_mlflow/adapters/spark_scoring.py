@@ -179,5 +179,6 @@ def lacking(frame: DataFrame, inputs: Schema | None, what: str) -> InvalidDataEr
 
 def scores_of(slim: DataFrame, cases: Sequence[int]) -> dict[int, list[float]]:
     """Return the scores of rows with these hashes of what the model is given."""
-    rows = slim.filter(F.col("unlabelled").isin(*cases)).select("unlabelled", "scores").collect()
+    some = slim.filter(F.col("unlabelled").isin(*cases)).select("unlabelled", "scores")
+    rows = some.dropDuplicates(["unlabelled"]).collect()
     return {row["unlabelled"]: row["scores"] for row in rows}

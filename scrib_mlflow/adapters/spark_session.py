@@ -26,6 +26,8 @@ AS_PANDAS = {"spark.sql.caseSensitive": "true", "spark.sql.session.timeZone": "U
 INSTALL = "install it with: pip install 'scrib_mlflow[spark]', and Java 17"
 OF_PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Warning)): (.+)$")
 SPARKS_CLASS = re.compile(r"^\[[A-Z_]+(\.[A-Z_]+)*\]\s*")
+CALLING = "An error occurred while calling"
+OF_JAVA = re.compile(r"^Caused by: (?:[\w.$]+: )?")
 LONGEST = 300
 
 
@@ -113,6 +115,9 @@ def reason(error: BaseException) -> str:
     of_python = [found for found in raised if not found[0].startswith(("java.", "org.", "py4j."))]
     if of_python:
         return _short(f"{of_python[-1][1]}: {of_python[-1][2]}")
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    if causes and lines[0].startswith(CALLING):  # py4j's first line says nothing
+        return _short(SPARKS_CLASS.sub("", OF_JAVA.sub("", causes[-1])))
     if lines:
         return _short(SPARKS_CLASS.sub("", lines[0]))
     return type(error).__name__
@@ -140,8 +145,9 @@ def _import_spark() -> Any:
 
 
 def _build(sql: Any, options: Mapping[str, str]) -> SparkSession:
-    from pyspark import SparkConf  # noqa: PLC0415
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
 
+    SparkContext._ensure_initialized()  # the JVM reads spark-defaults.conf
     known = SparkConf()  # what spark-submit and the environment say
     master = options.get(MASTER) or known.get(MASTER) or os.environ.get("MASTER") or "local[*]"
     builder = sql.SparkSession.builder.appName("scrib_mlflow").master(master)

@@ -31,6 +31,15 @@ JAVA_ERROR = """[PATH_NOT_FOUND] Path does not exist: file:/nowhere. SQLSTATE: 4
 """
 
 
+PY4J_ERROR = """
+An error occurred while calling o78.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+	at org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:1)
+Caused by: java.lang.IllegalArgumentException: CSV header does not conform to the schema.
+	at org.apache.spark.sql.catalyst.csv.CSVHeaderChecker.check(CSVHeaderChecker.scala:1)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -40,6 +49,7 @@ JAVA_ERROR = """[PATH_NOT_FOUND] Path does not exist: file:/nowhere. SQLSTATE: 4
         ),
         (PYTHON_ERROR.format(name="ValueError"), "ValueError: row 7 has no stage; fill it in"),
         (JAVA_ERROR, "Path does not exist: file:/nowhere."),
+        (PY4J_ERROR, "CSV header does not conform to the schema."),
         ("", "PySparkException"),
     ],
 )
