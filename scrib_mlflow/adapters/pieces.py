@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from scrib_mlflow.adapters import digests
-from scrib_mlflow.adapters.tables import AHEAD, Source
+from scrib_mlflow.adapters.tables import BATCH_ROWS, Source
 from scrib_mlflow.errors import InvalidDataError
 
 
@@ -34,11 +34,16 @@ def pieces(source: Source, most: int, keep: Sequence[str]) -> Iterator[Piece]:
         start += len(rows)
 
 
+def first_rows(source: Source, n: int) -> pd.DataFrame:
+    """Return the first rows of a table."""
+    return next(pieces(source, n, ())).rows
+
+
 def digest(source: Source) -> str:
     """Return the digest of all rows."""
     sums = digests.digest_sums(np.empty(0, dtype=np.uint64))
-    for rows in source.batches():
-        sums += digests.digest_sums(digests.row_hashes(rows))
+    for piece in pieces(source, BATCH_ROWS, ()):
+        sums += digests.digest_sums(digests.row_hashes(piece.rows))
     return digests.digest_of(source.columns, sums)
 
 
@@ -65,11 +70,9 @@ def _plain(table: pa.Table) -> pa.Table:
 
 def _tables(name: str, held: ds.Dataset, columns: list[str], most: int) -> Iterator[pa.Table]:
     """Yield rows of parquet files, so many at a time."""
-    batches = held.to_batches(
-        columns=columns, batch_size=most, batch_readahead=AHEAD, fragment_readahead=1
-    )
-    held_back: list[pa.RecordBatch] = []
-    n_held = 0
+    waiting: list[pa.RecordBatch] = []
+    n_waiting = 0
+    batches = _batches(held, columns, most)
     while True:
         try:
             batch = next(batches, None)
@@ -78,12 +81,22 @@ def _tables(name: str, held: ds.Dataset, columns: list[str], most: int) -> Itera
             raise InvalidDataError(msg) from error
         if batch is None:
             break
-        held_back.append(batch)
-        n_held += batch.num_rows
-        while n_held >= most:
-            table = pa.Table.from_batches(held_back)
+        waiting.append(batch)
+        n_waiting += batch.num_rows
+        while n_waiting >= most:
+            table = pa.Table.from_batches(waiting)
             yield table.slice(0, most)
-            held_back = table.slice(most).to_batches()
-            n_held -= most
-    if n_held:
-        yield pa.Table.from_batches(held_back)
+            waiting = table.slice(most).to_batches()
+            n_waiting -= most
+    if n_waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _batches(held: ds.Dataset, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows as files hold them, one row group after the other.
+
+    A scan of the whole would read ahead of slow consumers, up to a gigabyte.
+    """
+    for file in held.get_fragments():
+        for group in file.split_by_row_group():
+            yield from group.to_batches(schema=held.schema, columns=columns, batch_size=most)

@@ -146,10 +146,10 @@ def _answer_table(job: Job, say: Callable[[str], None]) -> Predicted:
             say(f"kept {kept} of {len(record.parts)} parts of an earlier run")
         if record.reasons.get(answering.INVALID, 0) == source.n_rows:
             files.give_up(output)
-            raise none_scored(model, next(iter(source.batches(1))), job)
+            raise none_scored(model, pieces.first_rows(source, 1), job)
         with files.writing(output):
             files.finish(output, folder, record)
-        log_predictions(record, next(iter(source.batches(SOME_ROWS))), str(output))
+        log_predictions(record, pieces.first_rows(source, SOME_ROWS), str(output))
     return Predicted(output=str(output), already=False, kept=kept, predictions=record)
 
 
