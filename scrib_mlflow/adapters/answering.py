@@ -83,7 +83,7 @@ def answer(model: PyFuncModel, rows: pd.DataFrame, asked: Asked, first: int) -> 
     except MlflowException as error:
         if serving.NONE_SCORED not in str(error):
             msg = f"the model refuses rows {first} to {first + len(rows) - 1} of data: "
-            raise InvalidDataError(msg + stores.reason(error)) from error
+            raise InvalidDataError(msg + refusal(error)) from error
     found = as_table(asked.invalid(0) if answers is None else answers, asked)
     if found.num_rows == len(rows):
         return found
@@ -93,6 +93,12 @@ def answer(model: PyFuncModel, rows: pd.DataFrame, asked: Asked, first: int) -> 
     if found.num_rows:
         places[whole] = np.arange(found.num_rows)
     return padded.take(pa.array(places))
+
+
+def refusal(error: Exception) -> str:
+    """Return why MLflow refuses rows, without the rows and the schema that it repeats before."""
+    _, found, why = str(error).rpartition("Error: ")
+    return stores.reason(ValueError(why) if found else error)
 
 
 def as_table(answers: Any, asked: Asked) -> pa.Table:

@@ -12,8 +12,15 @@ from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
 from scrib_mlflow import serving
-from scrib_mlflow.adapters import digests, stores, tables
-from scrib_mlflow.adapters.answering import NUMBERS, SERVED, Asked, whole_rows, without_gaps
+from scrib_mlflow.adapters import digests, tables
+from scrib_mlflow.adapters.answering import (
+    NUMBERS,
+    SERVED,
+    Asked,
+    refusal,
+    whole_rows,
+    without_gaps,
+)
 from scrib_mlflow.adapters.spark_columns import column
 from scrib_mlflow.adapters.spark_scoring import quietly
 from scrib_mlflow.adapters.spark_sums import sum_over
@@ -99,8 +106,7 @@ def _taken(waiting: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 def _refused(error: Exception, rows: pd.DataFrame) -> InvalidDataError:
     first = str(rows.iloc[0].to_dict())[:LONGEST_ROW]
     return InvalidDataError(
-        f"the model refuses {len(rows):,} rows of data that begin with {first}: "
-        f"{stores.reason(error)}"
+        f"the model refuses {len(rows):,} rows of data that begin with {first}: {refusal(error)}"
     )
 
 

@@ -25,7 +25,7 @@ from scrib_mlflow.adapters.spark_scoring import feature_names, first_rows
 from scrib_mlflow.errors import OutputError
 from scrib_mlflow.results import DataRecord, Predictions
 from scrib_mlflow.workflows import predict as local
-from scrib_mlflow.workflows.engines import session_options
+from scrib_mlflow.workflows.engines import doing, session_options
 from scrib_mlflow.workflows.prediction_log import log_predictions, make_record
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def answer_table(job: local.Job, say: Callable[[str], None]) -> local.Predicted:
             runs.log_settings(run_id, settings)
             record = make_record(settings, job.model_uri, job.certificate_digest, run_id)
             record = replace(record, data=data)
+            say(f"loading {job.model_uri}, and {doing(settings.engine, n)}")
             if output is None:
                 done = _write_elsewhere(job, frame, record)
             else:

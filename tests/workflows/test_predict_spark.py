@@ -142,6 +142,15 @@ def test_a_table_without_a_row_that_can_be_scored_is_an_error_and_no_output(loos
     assert not Path("out.partial").exists()
 
 
+def test_rows_of_another_kind_are_told_with_one_of_them(loose, rows):
+    rows.assign(x0="text").to_parquet("texts.parquet")
+    with pytest.raises(ScribError, match=r"the model refuses .*'x0': 'text'") as error:
+        scrib_mlflow.predict(loose.model_uri, "texts.parquet", "out", **SPARK)
+    assert "Incompatible input types for column x0" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not Path("out").exists()
+
+
 def test_where_only_spark_can_write_the_manifest_is_written_last(loose, rows, session, tmp_path):
     conf = session.sparkContext._jsc.hadoopConfiguration()
     (tmp_path / "store").mkdir()
