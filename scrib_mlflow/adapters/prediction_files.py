@@ -144,6 +144,17 @@ def begin(output: Path, plan: Mapping[str, Any]) -> tuple[Path, str]:
     return folder, f"not the same as in {folder}: {', '.join(others)}" if others else ""
 
 
+@contextmanager
+def worth_keeping(folder: Path) -> Iterator[None]:
+    """Leave no folder behind where what fails has finished no part."""
+    try:
+        yield
+    except BaseException:
+        if not any(folder.glob("part-*")):
+            delete(folder)
+        raise
+
+
 def _is_ours(path: Path) -> bool:
     return path.name.startswith(("part-", ".part-", "_", "._", "slice-"))
 

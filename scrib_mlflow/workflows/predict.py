@@ -139,9 +139,10 @@ def _answer_table(job: Job, say: Callable[[str], None]) -> Predicted:
         if why_anew:
             say(f"starting anew: {why_anew}")
         say(f"loading {job.model_uri}")
-        model = scoring.load_model(job.model_uri)
         record = make_record(job.settings, job.model_uri, job.certificate_digest, run_id)
-        record, kept = _answer_parts(job, model, source, folder, record)
+        with files.worth_keeping(folder):
+            model = scoring.load_model(job.model_uri)
+            record, kept = _answer_parts(job, model, source, folder, record)
         if kept:
             say(f"kept {kept} of {len(record.parts)} parts of an earlier run")
         if record.reasons.get(answering.INVALID, 0) == source.n_rows:

@@ -84,7 +84,8 @@ def _write_here(
     kept = 0
     answered = _function(job, frame)
     found = spark_files.slices(frame, job.settings.data, record.data.digest, job.plan())
-    with progress(what="answering data", unit="rows", total=record.data.n_rows) as bar:
+    bar = progress(what="answering data", unit="rows", total=record.data.n_rows)
+    with files.worth_keeping(folder), bar:
         for number, each in enumerate(found):
             written = spark_files.read_slice(folder, number, each.seal)
             if written is None:
