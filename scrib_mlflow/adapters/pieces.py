@@ -8,11 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from scrib_mlflow.adapters import digests
 from scrib_mlflow.adapters.tables import BATCH_ROWS, Source
-from scrib_mlflow.errors import InvalidDataError
 
 
 class Piece(NamedTuple):
@@ -55,7 +53,7 @@ def _slices(source: Source, most: int, keep: list[str]) -> Iterator[tuple[pd.Dat
             rows = source.held.iloc[start : start + most].reset_index(drop=True)
             yield rows, kept.slice(start, most)
         return
-    for table in _tables(source.name, source.held, list(source.columns), most):
+    for table in _tables(source, most):
         yield table.to_pandas(ignore_metadata=True), _plain(table.select(keep))
 
 
@@ -68,19 +66,11 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _tables(name: str, held: ds.Dataset, columns: list[str], most: int) -> Iterator[pa.Table]:
+def _tables(source: Source, most: int) -> Iterator[pa.Table]:
     """Yield rows of parquet files, so many at a time."""
     waiting: list[pa.RecordBatch] = []
     n_waiting = 0
-    batches = _batches(held, columns, most)
-    while True:
-        try:
-            batch = next(batches, None)
-        except (OSError, pa.ArrowException) as error:
-            msg = f"{name} cannot be read: {' '.join(str(error).split())[:300]}"
-            raise InvalidDataError(msg) from error
-        if batch is None:
-            break
+    for batch in source.record_batches(most, source.columns):
         waiting.append(batch)
         n_waiting += batch.num_rows
         while n_waiting >= most:
@@ -90,13 +80,3 @@ def _tables(name: str, held: ds.Dataset, columns: list[str], most: int) -> Itera
             n_waiting -= most
     if n_waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def _batches(held: ds.Dataset, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows as files hold them, one row group after the other.
-
-    A scan of the whole would read ahead of slow consumers, up to a gigabyte.
-    """
-    for file in held.get_fragments():
-        for group in file.split_by_row_group():
-            yield from group.to_batches(schema=held.schema, columns=columns, batch_size=most)

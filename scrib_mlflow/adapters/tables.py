@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mlflow.types import Schema
 
 BATCH_ROWS = 100_000
-AHEAD = 2  # batches that are read before they are asked for
 UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
 WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
 
@@ -58,18 +57,25 @@ class Source:
             for start in range(0, self.n_rows, most):
                 yield self.held[wanted].iloc[start : start + most].reset_index(drop=True)
             return
-        parts = self.held.to_batches(
-            columns=wanted, batch_size=most, batch_readahead=AHEAD, fragment_readahead=1
-        )
-        while True:
-            try:
-                part = next(parts)
-            except StopIteration:
-                return
-            except (OSError, pa.ArrowException) as error:
-                raise _unreadable(self.name, error) from error
-            if part.num_rows:
-                yield part.to_pandas(ignore_metadata=True)
+        for part in self.record_batches(most, wanted):
+            yield part.to_pandas(ignore_metadata=True)
+
+    def record_batches(self, most: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of parquet files as Arrow holds them, one row group after the other.
+
+        A scan of the whole would read ahead of slow consumers, up to a gigabyte.
+        """
+        assert not isinstance(self.held, pd.DataFrame)  # noqa: S101  # for mypy; told by callers
+        try:
+            for file in self.held.get_fragments():
+                for group in file.split_by_row_group():
+                    for part in group.to_batches(
+                        schema=self.held.schema, columns=list(columns), batch_size=most
+                    ):
+                        if part.num_rows:
+                            yield part
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(self.name, error) from error
 
     def take(self, places: NDArray[np.int64], columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the rows at ascending places, reading no further than the last of them."""
