@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from scrib_mlflow.adapters.prediction_files import MANIFEST, delete, n_rows_of, write_text
+from scrib_mlflow.adapters.spark_session import settings
 from scrib_mlflow.adapters.spark_tables import spark_path
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.results import Predictions, from_json, seal, to_json
@@ -42,14 +43,8 @@ def writes(session: SparkSession, batch_rows: int) -> Iterator[None]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch_rows),
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    before = {name: session.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        session.conf.set(name, value)
-    try:
+    with settings(session, wanted):
         yield
-    finally:
-        for name, value in before.items():
-            session.conf.set(name, str(value))
 
 
 def slices(frame: DataFrame, place: str, digest: str, plan: Mapping[str, Any]) -> list[Slice]:

@@ -40,7 +40,7 @@ def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
     sql = _import_spark()
     active = _running(sql)
     if active is not None:
-        with plain_errors(), _settings(active):
+        with plain_errors(), settings(active, AS_PANDAS):
             check_workers(active)
             yield active
         return
@@ -52,7 +52,7 @@ def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
         raise InvalidSettingsError(msg) from error
     try:
         own.sparkContext.setLogLevel("ERROR")
-        with plain_errors(), _settings(own):
+        with plain_errors(), settings(own, AS_PANDAS):
             check_workers(own)
             yield own
     finally:
@@ -70,19 +70,24 @@ def _running(sql: Any) -> SparkSession | None:
 
 
 @contextmanager
-def _settings(active: SparkSession) -> Iterator[None]:
-    """Set what makes Spark read tables as pandas does, and put it back."""
-    before = {name: active.conf.get(name, None) for name in AS_PANDAS}
-    for name, value in AS_PANDAS.items():
+def settings(active: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Set something in a session, and put it back."""
+    before = {name: active.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
         active.conf.set(name, value)
     try:
         yield
     finally:
-        for name, old in before.items():
-            if old is None:
-                active.conf.unset(name)
-            else:
-                active.conf.set(name, old)
+        put_back(active, before)
+
+
+def put_back(active: SparkSession, before: Mapping[str, str | None]) -> None:
+    """Set what was set before, and nothing where nothing was."""
+    for name, old in before.items():
+        if old is None:
+            active.conf.unset(name)
+        else:
+            active.conf.set(name, old)
 
 
 @contextmanager

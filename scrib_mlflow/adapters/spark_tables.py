@@ -26,7 +26,8 @@ CSV = {  # as pandas reads it: quotes are doubled, lines of other lengths are er
     "escape": '"',
     "enforceSchema": False,
 }
-WHOLE = r"^\s*[+-]?[0-9]{1,18}\s*$"  # of which every one is a 64-bit integer
+WHOLE = r"^\s*[+-]?[0-9]{1,19}\s*$"
+LONGEST_WHOLE = 2**63  # first that is no 64-bit integer
 NUMBER = (
     r"^\s*[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|(?i:inf(inity)?))\s*$"
 )
@@ -118,13 +119,21 @@ def _kinds(rows: DataFrame, names: list[str]) -> dict[str, Kind]:
         values = column(name)
         sums += [
             F.count(values),
-            F.count_if(values.rlike(WHOLE)),
+            F.count_if(_is_long(values)),
             F.count_if(values.rlike(NUMBER)),
             F.count_if(values.isin(*TRUTHS)),
             F.count_if(values.isin(*NOTHING)),
         ]
     n, *found = rows.agg(*(each.alias(f"c{i}") for i, each in enumerate(sums))).collect()[0]
     return {name: _kind(n, *found[5 * place : 5 * place + 5]) for place, name in enumerate(names)}
+
+
+def _is_long(values: Column) -> Column:
+    """Return whether texts are 64-bit integers."""
+    whole = F.when(values.rlike(WHOLE), F.trim(values)).cast("decimal(20,0)")
+    low, high = (F.lit(str(end)).cast("decimal(20,0)") for end in (-LONGEST_WHOLE, LONGEST_WHOLE))
+    inside = (whole >= low) & (whole < high)
+    return F.coalesce(inside, F.lit(False))
 
 
 def _kind(n: int, there: int, whole: int, number: int, truth: int, nothing: int) -> Kind:

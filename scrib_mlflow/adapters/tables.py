@@ -124,6 +124,9 @@ def _open(name: str, place: str, label: str | None, folder: str | None) -> Sourc
             # in a folder, not on the way to a file, names such as year=2026 are columns
             parted = "hive" if path.is_dir() else None
             held = ds.dataset(path, format="parquet", partitioning=parted)
+            if not held.files:
+                msg = "there are no parquet files in it"
+                raise ValueError(msg)  # noqa: TRY301  # told like what pyarrow says
             columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
             n_rows, state = held.count_rows(), _state(held)
     except Exception as error:

@@ -148,6 +148,7 @@ def _answer_table(job: Job, say: Callable[[str], None]) -> Predicted:
         if record.reasons.get(answering.INVALID, 0) == source.n_rows:
             files.give_up(output)
             raise none_scored(model, pieces.first_rows(source, 1), job)
+        source.check_unchanged()
         with files.writing(output):
             files.finish(output, folder, record)
         log_predictions(record, pieces.first_rows(source, SOME_ROWS), str(output))

@@ -158,12 +158,17 @@ def _served(job: local.Job) -> dict[str, str]:
 def _check_counts(
     job: local.Job, frame: DataFrame, record: Predictions, give_up: Callable[[], None]
 ) -> None:
-    """Raise where rows are lost, or none could be scored."""
+    """Raise where rows are lost, are others than were read first, or none could be scored."""
     if record.n_rows != record.data.n_rows:
         msg = (
             f"data had {record.data.n_rows:,} rows and then {record.n_rows:,}; do not change it "
             "while it is answered, and run the same command again"
         )
+        raise OutputError(msg)
+    now = spark_tables.read(frame.sparkSession, "data", job.settings.data, None)
+    if spark_answering.digest(now)[0] != record.data.digest:
+        give_up()
+        msg = "data changed while it was answered; run the same command again when nothing writes"
         raise OutputError(msg)
     if record.reasons.get(answering.INVALID, 0) == record.n_rows:
         give_up()

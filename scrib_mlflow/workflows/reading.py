@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scrib_mlflow.adapters import digests, tables
 from scrib_mlflow.adapters.progress import progress
 from scrib_mlflow.core.checks import nearest
-from scrib_mlflow.errors import InvalidDataError
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.results import DataRecord
 
 UNLABELLED = -1
@@ -108,8 +108,7 @@ def read_source(
         if groups is not None and group is not None:
             groups[rows] = _named_hashes(what, batch[group], "group", start)
         if label is not None:
-            codes, distinct = pd.factorize(batch[label], use_na_sentinel=False)
-            seen.append((codes, pd.Series(distinct)))
+            seen.append(_distinct(what, batch[label]))
     record = DataRecord(
         source=place,
         digest=digests.digest_of(source.columns, sums),
@@ -141,6 +140,19 @@ def counted(source: tables.Source, most: int, what: str) -> Iterator[tuple[int, 
             start += len(batch)
             bar.update(len(batch))
     source.check_unchanged()
+
+
+def _distinct(what: str, labels: pd.Series) -> tuple[NDArray[np.intp], pd.Series]:
+    """Return the number of each label among the distinct ones, and these."""
+    try:
+        codes, distinct = pd.factorize(labels, use_na_sentinel=False)
+    except TypeError as error:
+        msg = (
+            f"column {str(labels.name)!r} of {what} holds {type(labels.iloc[0]).__name__} values, "
+            "which are no classes; name another with label"
+        )
+        raise InvalidLabelsError(msg) from error
+    return codes, pd.Series(distinct)
 
 
 def _join_labels(seen: list[tuple[NDArray[np.intp], pd.Series]]) -> LabelColumn:

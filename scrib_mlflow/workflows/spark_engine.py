@@ -13,6 +13,7 @@ from scrib_mlflow import serving
 from scrib_mlflow.adapters import scoring, spark_columns, spark_scoring, spark_tables, stores
 from scrib_mlflow.adapters.spark_columns import Roles
 from scrib_mlflow.adapters.spark_rows import SparkAnswered, keep
+from scrib_mlflow.adapters.spark_session import put_back
 from scrib_mlflow.adapters.spark_split import check_keys
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.settings import Calibrate
@@ -35,14 +36,13 @@ class SparkEngine:
         """Work in a session, which outlives the engine."""
         self._spark = spark
         self._kept: list[DataFrame] = []
-        self._before = {name: spark.conf.get(name) for name in (BATCH, PARTITIONS)}
+        self._before = {name: spark.conf.get(name, None) for name in (BATCH, PARTITIONS)}
 
     def close(self) -> None:
         """Let go of the rows, and of what was set."""
         for frame in self._kept:
             frame.unpersist()
-        for name, value in self._before.items():
-            self._spark.conf.set(name, value)
+        put_back(self._spark, self._before)
 
     def read_tables(self, settings: Calibrate) -> Tables[SparkTable]:
         """Read what a calibration is given."""
