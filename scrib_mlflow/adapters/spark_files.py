@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from scrib_mlflow.adapters.prediction_files import MANIFEST, delete, n_rows_of, write_text
+from scrib_mlflow.adapters.prediction_files import delete, n_rows_of, write_text
 from scrib_mlflow.adapters.spark_session import settings
 from scrib_mlflow.adapters.spark_tables import spark_path
-from scrib_mlflow.errors import ScribError
-from scrib_mlflow.results import Predictions, from_json, seal, to_json
+from scrib_mlflow.results import seal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,23 +129,3 @@ def count_files(frame: DataFrame) -> Written:
         parts[row["name"]] += row["count"]
         reasons[row["reason"]] += row["count"]
     return Written(dict(parts), reasons)
-
-
-def write_manifest(session: SparkSession, output: str, record: Predictions) -> None:
-    """Write what is told of an output on a file system that only Spark knows."""
-    frame = session.createDataFrame([(to_json(record),)], "value string")
-    frame.coalesce(1).write.mode("overwrite").text(f"{output.rstrip('/')}/{MANIFEST}")
-
-
-def read_manifest(session: SparkSession, output: str) -> Predictions | None:
-    """Return what such an output says of itself, None where it says nothing."""
-    try:
-        rows = session.read.text(f"{output.rstrip('/')}/{MANIFEST}", wholetext=True).collect()
-        found = from_json(rows[0]["value"])
-    except (ScribError, IndexError):
-        return None
-    except Exception as error:  # Spark has one kind of error for all that is wrong with a path
-        if "PATH_NOT_FOUND" in str(error):
-            return None
-        raise
-    return found if isinstance(found, Predictions) else None

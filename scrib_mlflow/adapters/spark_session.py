@@ -152,7 +152,8 @@ def _import_spark() -> Any:
 def _build(sql: Any, options: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
 
-    SparkContext._ensure_initialized()  # the JVM reads spark-defaults.conf
+    # the JVM reads spark-defaults.conf, and some options only when it starts
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(options.items())))
     known = SparkConf()  # what spark-submit and the environment say
     master = options.get(MASTER) or known.get(MASTER) or os.environ.get("MASTER") or "local[*]"
     builder = sql.SparkSession.builder.appName("scrib_mlflow").master(master)

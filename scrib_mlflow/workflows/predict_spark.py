@@ -17,6 +17,7 @@ from scrib_mlflow.adapters import (
     spark_answering,
     spark_files,
     spark_session,
+    spark_stores,
     spark_tables,
 )
 from scrib_mlflow.adapters import prediction_files as files
@@ -39,6 +40,8 @@ def answer_table(job: local.Job, say: Callable[[str], None]) -> local.Predicted:
     output = files.local_path(settings.output)
     if output is not None:
         files.check_apart(output, settings.data)
+    else:
+        spark_stores.check_apart(settings.output, settings.data)
     with (
         spark_session.session(options) as session,
         spark_files.writes(session, settings.batch_rows),
@@ -110,17 +113,27 @@ def _write_here(
 
 
 def _write_elsewhere(job: local.Job, frame: DataFrame, record: Predictions) -> local.Predicted:
-    """Write where only Spark can: all at once, with the manifest last."""
-    output = job.settings.output
-    mode = "overwrite" if job.settings.overwrite else "errorifexists"
-    _function(job, frame)(frame).write.mode(mode).parquet(output)
-    written = spark_files.count_files(frame.sparkSession.read.parquet(output))
-    record = local.with_counts(record, written.reasons, written.parts)
-    _check_counts(job, frame, record, lambda: None)
-    kinds = dict(frame.dtypes)
-    columns = {name: kinds[name] for name in job.settings.key}
-    record = replace(record, columns=columns | _served(job))
-    spark_files.write_manifest(frame.sparkSession, output, record)
+    """Write where only Spark can, all at once, under another name until it is whole."""
+    output, session = job.settings.output.rstrip("/"), frame.sparkSession
+    partial, replaced = (f"{output}.{word}-{record.run_id}" for word in ("partial", "replaced"))
+    try:
+        _function(job, frame)(frame).write.parquet(partial)
+        written = spark_files.count_files(session.read.parquet(partial))
+        record = local.with_counts(record, written.reasons, written.parts)
+        _check_counts(job, frame, record, lambda: None)
+        kinds = dict(frame.dtypes)
+        columns = {name: kinds[name] for name in job.settings.key}
+        record = replace(record, columns=columns | _served(job))
+        spark_stores.write_manifest(session, partial, record)
+        old = spark_stores.exists(session, output)
+        if old:
+            spark_stores.move(session, output, replaced)
+        spark_stores.move(session, partial, output)
+    except BaseException:
+        spark_stores.remove(session, partial)
+        raise
+    if old:
+        spark_stores.remove(session, replaced)
     return local.Predicted(output=output, already=False, kept=0, predictions=record)
 
 
@@ -128,9 +141,12 @@ def _already_elsewhere(
     job: local.Job, frame: DataFrame, data: DataRecord, say: Callable[[str], None]
 ) -> local.Predicted | None:
     output = job.settings.output
-    known = spark_files.read_manifest(frame.sparkSession, output)
+    known = spark_stores.read_manifest(frame.sparkSession, output)
     if known is None:
-        return None  # Spark says, before it answers a row, where something else is there
+        if spark_stores.exists(frame.sparkSession, output):
+            msg = f"output {output} is there, and predict has not written it; choose another folder"
+            raise OutputError(msg)
+        return None
     if job.made(known) and known.data.digest == data.digest:
         say(f"{output} is there, of the same model and the same rows: nothing to do")
         return local.Predicted(output=output, already=True, kept=0, predictions=known)

@@ -148,3 +148,24 @@ with spark_session.session({OPTIONS!r}):
     ).stderr
     assert "InvalidSettingsError: Spark does not start: " in told
     assert "and Java 17" in told
+
+
+@pytest.mark.slow
+def test_options_and_defaults_reach_the_jvm(tmp_path):
+    """In a Python of its own, because a process has one JVM."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.master local[3]\n")
+    asked = """
+from scrib_mlflow.adapters.spark_session import session
+with session({"spark.driver.memory": "600m"}) as spark:
+    print(spark.sparkContext.master, spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    master, memory = done.stdout.split()[-2:]
+    assert master == "local[3]"
+    assert int(memory) <= 600

@@ -151,9 +151,12 @@ def test_rows_of_another_kind_are_told_with_one_of_them(loose, rows):
     assert not [*Path().glob("out*")]
 
 
-def test_where_only_spark_can_write_the_manifest_is_written_last(loose, rows, session, tmp_path):
+def test_where_only_spark_can_write_it_is_whole_or_not_there_and_nothing_else_is_lost(
+    loose, rows, session, tmp_path
+):
     conf = session.sparkContext._jsc.hadoopConfiguration()
-    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "own").mkdir(parents=True)
+    (tmp_path / "store" / "own" / "mine.txt").write_text("mine")
     conf.set("fs.viewfs.mounttable.far.link./store", (tmp_path / "store").as_uri())
     place = "viewfs://far/store/out"
     done = scrib_mlflow.predict(loose.model_uri, "rows", place, key="name", **SPARK)
@@ -165,3 +168,15 @@ def test_where_only_spark_can_write_the_manifest_is_written_last(loose, rows, se
         scrib_mlflow.predict(loose.model_uri, "rows", place, key="number", **SPARK)
     scrib_mlflow.predict(loose.model_uri, "rows", "near", key="name")
     assert by_name(tmp_path / "store" / "out").to_pylist() == by_name("near").to_pylist()
+    replaced = scrib_mlflow.predict(
+        loose.model_uri, "rows", place, key="number", overwrite=True, **SPARK
+    )
+    assert replaced.predictions.key == ("number",)
+    with pytest.raises(ScribError, match="predict has not written it"):
+        scrib_mlflow.predict(
+            loose.model_uri, "rows", "viewfs://far/store/own", overwrite=True, **SPARK
+        )
+    with pytest.raises(ScribError, match="lie in each other"):
+        scrib_mlflow.predict(loose.model_uri, place, f"{place}/", overwrite=True, **SPARK)
+    assert (tmp_path / "store" / "own" / "mine.txt").read_text() == "mine"
+    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == ["out", "own"]
