@@ -21,7 +21,7 @@ from scrib_mlflow.options import EngineName, SparkOptions
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows import local_parts
 from scrib_mlflow.workflows.answered import answer_table
-from scrib_mlflow.workflows.parts import Parts, TableLike, Tables
+from scrib_mlflow.workflows.parts import Parts, TableLike, Tables, without_missing
 from scrib_mlflow.workflows.reading import Table, read_source
 
 
@@ -111,11 +111,8 @@ class LocalEngine:
     ) -> Table:
         """Read labelled rows; a column that key or group names may be missing if `optional`."""
         source = tables.open_table("data", place, label)
-        if "key" in optional and key not in source.columns:
-            key = None
-        if "group" in optional and group not in source.columns:
-            group = None
-        return read_source("data", place, source, label, key, group)
+        named = without_missing({"key": key, "group": group}, source.columns, optional)
+        return read_source("data", place, source, label, **named)
 
     def answer(self, uri: str, table: Table, classes: tuple[str, ...], batch_rows: int) -> Answered:
         """Let a registered set classifier answer the rows of a table."""

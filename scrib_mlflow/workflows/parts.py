@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -111,6 +111,16 @@ class Parts:
     n_shared: int  # certify rows that equal a fit row
     cases: dict[str, Hashes]  # of all rows that were used, by what for
     tried: Tried | None  # fit rows; None where only scores are given
+
+
+def without_missing(
+    named: dict[str, str | None], columns: Collection[str], optional: Collection[str]
+) -> dict[str, str | None]:
+    """Return columns by the options that name them, None for optional ones that are not there."""
+    return {
+        option: None if option in optional and name not in columns else name
+        for option, name in named.items()
+    }
 
 
 def sorted_sample(rows: Rows, most: int, *, by_class: bool) -> Sample:

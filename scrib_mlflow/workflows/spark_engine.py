@@ -18,7 +18,7 @@ from scrib_mlflow.adapters.spark_split import check_keys
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.settings import Calibrate
 from scrib_mlflow.workflows import spark_parts
-from scrib_mlflow.workflows.parts import Parts, Tables
+from scrib_mlflow.workflows.parts import Parts, Tables, without_missing
 from scrib_mlflow.workflows.spark_reading import SparkTable, read_frame
 
 if TYPE_CHECKING:
@@ -84,11 +84,8 @@ class SparkEngine:
     ) -> SparkTable:
         """Read labelled rows; a column that key or group names may be missing if `optional`."""
         frame = self._open("data", place, label)
-        if "key" in optional and key not in frame.columns:
-            key = None
-        if "group" in optional and group not in frame.columns:
-            group = None
-        return read_frame(frame, place, Roles(what="data", label=label, key=key, group=group))
+        named = without_missing({"key": key, "group": group}, frame.columns, optional)
+        return read_frame(frame, place, Roles(what="data", label=label, **named))
 
     def answer(
         self, uri: str, table: SparkTable, classes: tuple[str, ...], batch_rows: int
