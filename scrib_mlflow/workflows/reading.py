@@ -140,6 +140,9 @@ def counted(source: tables.Source, most: int, what: str) -> Iterator[tuple[int, 
             start += len(batch)
             bar.update(len(batch))
     source.check_unchanged()
+    if start != source.n_rows:
+        msg = f"{source.name} says that it has {source.n_rows:,} rows, but {start:,} can be read"
+        raise InvalidDataError(msg)
 
 
 def _distinct(what: str, labels: pd.Series) -> tuple[NDArray[np.intp], pd.Series]:
