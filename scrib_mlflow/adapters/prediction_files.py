@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from scrib_mlflow.results import PartRecord, Predictions, from_json, to_json
 
 MANIFEST = "_scrib.json"
 PROGRESS = "_progress.json"
+PARTIAL, REPLACED = ".partial", ".replaced"  # endings of folders beside the output
 FOOTER = b"scrib"  # key of what a part says of itself
 PLANS = {
     "model_uri": "the model",
@@ -50,13 +52,21 @@ def check_apart(output: Path, data: str) -> None:
     if output.name in {"", ".", ".."}:
         msg = f"output is {str(output)!r}; name a folder that is not there yet"
         raise OutputError(msg)
+    if output.is_symlink() or output.is_mount():
+        msg = f"output {output} is a link or a mount, which cannot be replaced; name a folder in it"
+        raise OutputError(msg)
+    old = beside(output, REPLACED)
+    if old.exists() and not (old / MANIFEST).is_file():
+        msg = f"{old} is in the way and is none of predict's; move it, or delete it"
+        raise OutputError(msg)
     source = local_path(data)
     if source is None:
         return
     written, read = output.resolve(), source.resolve()
-    if written == read or written in read.parents:
-        msg = f"output {output} holds the data {data}; choose another folder"
-        raise OutputError(msg)
+    for folder in (written, beside(written, PARTIAL), beside(written, REPLACED)):
+        if folder == read or folder in read.parents:
+            msg = f"output {output} holds the data {data}, or would; choose another folder"
+            raise OutputError(msg)
     if read in written.parents:
         msg = (
             f"output {output} lies inside the data folder {data}, so it would be read as data the "
@@ -126,21 +136,20 @@ def begin(output: Path, plan: Mapping[str, Any]) -> tuple[Path, str]:
 
     The plan says what must be the same for parts of an earlier run to be kept.
     """
-    folder = beside(output, ".partial")
+    folder = beside(output, PARTIAL)
     known: dict[str, Any] = {}
-    if folder.exists():
-        try:
-            known = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            if not folder.is_dir() or any(not _is_ours(path) for path in folder.iterdir()):
-                msg = f"{folder} is in the way and is none of predict's; move it, or delete it"
-                raise OutputError(msg) from None
+    if is_taken(folder):
+        known = _read_plan(folder)
     wanted = json.loads(json.dumps(plan))
     others = [PLANS[name] for name in PLANS if name in known and known[name] != wanted.get(name)]
     if known != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        write_text(folder / PROGRESS, json.dumps(wanted, indent=2))
+        delete(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # a folder of parts has its plan from the first moment on: without one it is not ours
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        new.chmod(0o777 & ~_umask())
+        write_text(new / PROGRESS, json.dumps(wanted, indent=2))
+        new.rename(folder)
     return folder, f"not the same as in {folder}: {', '.join(others)}" if others else ""
 
 
@@ -155,8 +164,22 @@ def worth_keeping(folder: Path) -> Iterator[None]:
         raise
 
 
-def _is_ours(path: Path) -> bool:
-    return path.name.startswith(("part-", ".part-", "_", "._", "slice-"))
+def _read_plan(folder: Path) -> dict[str, Any]:
+    """Return the plan of a folder of parts, or say that it is something else."""
+    try:
+        known = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = None
+    if not isinstance(known, dict) or not known.keys() >= {"model_uri", "certificate_digest"}:
+        msg = f"{folder} is in the way and is none of predict's; move it, or delete it"
+        raise OutputError(msg)
+    return known
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def write_part(folder: Path, name: str, table: pa.Table, footer: str) -> None:
@@ -206,8 +229,8 @@ def finish(output: Path, folder: Path, manifest: Predictions) -> None:
         )
         raise OutputError(msg)
     write_text(folder / MANIFEST, to_json(manifest))
-    old = beside(output, ".replaced")
-    delete(old)
+    old = beside(output, REPLACED)
+    delete(old)  # of a run that was stopped here; nobody else's, which was checked at first
     if output.exists():
         output.rename(old)
     folder.rename(output)
@@ -223,12 +246,12 @@ def part_records(rows: Mapping[str, int]) -> tuple[PartRecord, ...]:
 
 def give_up(output: Path) -> None:
     """Delete parts that are worth nothing."""
-    delete(beside(output, ".partial"))
+    delete(beside(output, PARTIAL))
 
 
 def delete(path: Path) -> None:
     """Delete a file or a folder, if it is there."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

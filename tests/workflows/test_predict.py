@@ -246,6 +246,18 @@ def test_a_folder_that_predict_did_not_write_is_never_replaced(loose, rows):
     assert Path("out/precious.txt").read_text(encoding="utf-8") == "mine"
     Path("other.partial").mkdir()
     Path("other.partial/precious.txt").write_text("mine", encoding="utf-8")
+    for name in ("spark.partial", "more.replaced"):
+        Path(name).mkdir()
+        rows.to_parquet(f"{name}/part-00000-1f.snappy.parquet")
+    for name, told in (("spark", "spark.partial is in"), ("more", "more.replaced is in")):
+        with pytest.raises(OutputError, match=told):
+            scrib_mlflow.predict(loose.model_uri, "rows.parquet", name)
+    with pytest.raises(OutputError, match="holds the data"):
+        scrib_mlflow.predict(loose.model_uri, "spark.partial", "spark")
+    assert len(pd.read_parquet("spark.partial")) == len(pd.read_parquet("more.replaced")) == 400
+    Path("link").symlink_to("more.replaced")
+    with pytest.raises(OutputError, match="is a link"):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "link", overwrite=True)
     with pytest.raises(OutputError, match=r"other.partial is in the way"):
         scrib_mlflow.predict(loose.model_uri, "rows.parquet", "other")
 
