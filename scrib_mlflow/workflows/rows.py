@@ -17,12 +17,13 @@ from scrib_mlflow.core.split import order_rows
 from scrib_mlflow.core.targets import Targets, by_name, make_constraints
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.given import check_given, given_scores
+from scrib_mlflow.workflows.given import check_given, check_same, given_scores
 from scrib_mlflow.workflows.parts import TableLike
 from scrib_mlflow.workflows.reading import Table, counted
 from scrib_mlflow.workflows.scored import Scored
 
 COLUMNS = "columns"  # scores_from: the data hold the scores already
+OF_EACH_BATCH = 5  # rows whose scores are held against the model's
 
 
 class Asked(NamedTuple):
@@ -150,7 +151,10 @@ def _score(
     wanted, columns = score_columns(settings)
     what, scorer = ready.table.what, ready.scorer
     if wanted == COLUMNS:
-        return given_scores(what, rows, columns or scorer.classes, places)
+        given = given_scores(what, rows, columns or scorer.classes, places)
+        if features is not None:
+            check_same(what, given, scorer, features, OF_EACH_BATCH)
+        return given
     assert features is not None  # noqa: S101  # for mypy; told before
     return scoring.score_rows(scorer, features, places, what)
 
