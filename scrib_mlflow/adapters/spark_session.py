@@ -29,6 +29,7 @@ SPARKS_CLASS = re.compile(r"^\[[A-Z_]+(\.[A-Z_]+)*\]\s*")
 CALLING = "An error occurred while calling"
 OF_JAVA = re.compile(r"^Caused by: (?:[\w.$]+: )?")
 LONGEST = 300
+MOST_TASKS = 64  # that ask workers for their version
 
 
 @contextmanager
@@ -171,9 +172,10 @@ def _build(sql: Any, options: Mapping[str, str]) -> SparkSession:
 def check_workers(active: SparkSession) -> None:
     """Raise unless Spark's Python workers have this very version of the package."""
     try:
-        found = {
-            row["version"] for row in active.range(1).mapInArrow(_say, "version string").collect()
-        }
+        context = getattr(active, "sparkContext", None)  # Spark Connect has none
+        tasks = 1 if context is None else min(2 * context.defaultParallelism, MOST_TASKS)
+        asked = active.range(0, tasks, numPartitions=tasks).mapInArrow(_say, "version string")
+        found = {row["version"] for row in asked.collect()}
     except Exception as error:
         msg = (
             f"Spark's workers cannot run scrib_mlflow: {reason(error)}; give them an environment "

@@ -125,15 +125,15 @@ def _write_elsewhere(job: local.Job, frame: DataFrame, record: Predictions) -> l
         columns = {name: kinds[name] for name in job.settings.key}
         record = replace(record, columns=columns | _served(job))
         spark_stores.write_manifest(session, partial, record)
-        old = spark_stores.exists(session, output)
-        if old:
+        if spark_stores.exists(session, output):
             spark_stores.move(session, output, replaced)
         spark_stores.move(session, partial, output)
     except BaseException:
+        if spark_stores.exists(session, replaced) and not spark_stores.exists(session, output):
+            spark_stores.move(session, replaced, output)
         spark_stores.remove(session, partial)
         raise
-    if old:
-        spark_stores.remove(session, replaced)
+    spark_stores.remove(session, replaced)
     return local.Predicted(output=output, already=False, kept=0, predictions=record)
 
 
