@@ -15,8 +15,6 @@ from tests.adapters.spark import small_session
 from tests.conftest import copy_store, using
 from tests.models import draw_mixture, register_mixture
 
-pytestmark = pytest.mark.slow
-
 WHO = {"group": "patient", "key": "id"}
 OPTIONS = {
     "thresholds": {"risk_targets": 0.1},
@@ -24,6 +22,7 @@ OPTIONS = {
     "thresholds, grouped and keyed": {"risk_targets": 0.2, **WHO},
     "optimal, grouped and keyed": {"risk_targets": 0.2, "rule": "optimal", **WHO},
 }
+QUICK = "thresholds"  # the others take a minute each
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,13 @@ def uri(spark, empty_store, tmp_path_factory):
         yield register_mixture()
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=name, marks=() if name == QUICK else pytest.mark.slow)
+        for name, options in OPTIONS.items()
+    ],
+)
 def test_both_engines_calibrate_evaluate_and_gate_alike(uri, options):
     known = "known_" if "key" in options else ""
     data, fresh = f"{known}rows.parquet", f"{known}fresh.parquet"
@@ -80,6 +85,7 @@ def test_both_engines_calibrate_evaluate_and_gate_alike(uri, options):
     assert told[0] == told[1]
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_budget_are_sampled_alike(uri):
     options = {"risk_targets": 0.1, "max_fit_rows": 1000, "certify_fraction": 0.4}
     local, other = (
@@ -90,6 +96,7 @@ def test_rows_beyond_the_budget_are_sampled_alike(uri):
     assert to_json(other.classifier) == to_json(local.classifier)
 
 
+@pytest.mark.slow
 def test_tables_of_their_own_certify_and_draw_the_path_alike(uri):
     draw_mixture(1500, seed=7).drop(columns="label").to_parquet("path.parquet")
     draw_mixture(1500, seed=8).to_csv("certify.csv", index=False)
@@ -101,6 +108,7 @@ def test_tables_of_their_own_certify_and_draw_the_path_alike(uri):
     assert to_json(other.classifier) == to_json(local.classifier)
 
 
+@pytest.mark.slow
 def test_rows_that_certify_must_not_be_fitted(uri):
     with pytest.raises(InvalidDataError, match="would prove nothing"):
         scrib_mlflow.calibrate(
