@@ -33,7 +33,7 @@ def passes(rule):
     return certify_path(tallies, constraints, CLASSES, level=0.05), found
 
 
-@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
+@pytest.mark.parametrize("rule", ["thresholds", pytest.param("optimal", marks=pytest.mark.slow)])
 def test_with_very_many_certify_rows_labels_correct_what_soft_counts_get_wrong(rule, monkeypatch):
     test, _ = passes(rule)
     assert test.chosen is not None
