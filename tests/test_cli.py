@@ -67,6 +67,15 @@ def test_mlproject_passes_every_setting_under_its_own_name_with_its_default(name
             assert str(declared["default"]) == str(default)
 
 
+@pytest.mark.parametrize("name", ["calibrate", "evaluate"])
+def test_mlproject_leaves_tables_of_a_catalog_to_spark(name):
+    points = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))["entry_points"]
+    table, usual = points[f"{name}_table"], points[name]
+    assert table["command"] == usual["command"]
+    assert table["parameters"] == {**usual["parameters"], "data": {"type": "string"}}
+    assert usual["parameters"]["data"] == {"type": "path"}
+
+
 def test_conda_yaml_lists_every_dependency_in_its_pip_section():
     import tomllib  # noqa: PLC0415  # Python 3.11 has it, 3.10 skips below
 
