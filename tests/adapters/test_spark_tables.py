@@ -93,6 +93,14 @@ def test_every_type_of_column_has_the_hashes_of_the_local_engine(spark, tmp_path
     assert same_hashes(frame.repartition(3), table) == []
 
 
+def test_ids_of_nineteen_digits_stay_apart_in_a_csv(spark, tmp_path):
+    ids = [1234567890123456789, 1234567890123456790, 2**63 - 1]
+    pd.DataFrame({"id": ids, "beyond": [2**63, 1, 2]}).to_csv(tmp_path / "ids.csv", index=False)
+    frame = spark_tables.read(spark, "data", str(tmp_path / "ids.csv"), None)
+    assert [row["id"] for row in frame.collect()] == ids
+    assert dict(frame.dtypes)["beyond"] == "double"
+
+
 def test_a_csv_has_the_columns_of_the_local_engine(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text(

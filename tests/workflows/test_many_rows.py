@@ -12,7 +12,7 @@ import pytest
 
 import scrib_mlflow
 from scrib_mlflow.adapters import scoring, tables
-from scrib_mlflow.errors import InvalidDataError
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.workflows import parts, reading
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 from tests.pages import Page
@@ -167,3 +167,14 @@ def test_the_folder_that_a_file_lies_in_adds_no_column_and_its_own_folders_do(tm
     alone = tables.open_table("data", str(place / "month=1" / "rows.parquet"), None)
     whole = tables.open_table("data", str(place), None)
     assert (alone.columns, whole.columns) == (("x",), ("x", "month"))
+
+
+def test_labels_that_are_lists_are_no_classes(tmp_path):
+    pd.DataFrame({"x": [1.0], "y": [[1, 2]]}).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InvalidLabelsError, match="column 'y' of data holds ndarray values"):
+        reading.read_rows("data", str(tmp_path / "rows.parquet"), "y")
+
+
+def test_a_folder_without_files_is_told(tmp_path):
+    with pytest.raises(InvalidDataError, match="there are no parquet files in it"):
+        tables.open_table("data", str(tmp_path), "y")
