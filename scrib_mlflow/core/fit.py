@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.checks import as_floats, as_number
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
-from scrib_mlflow.core.dual import abstention_bound, are_probabilities
+from scrib_mlflow.core.dual import are_probabilities
 from scrib_mlflow.core.fits import NAN, Fit, describe_fit
 from scrib_mlflow.core.kernels import MEMBERS, Objective
+from scrib_mlflow.core.least_abstention import abstention_bound
 from scrib_mlflow.core.levels import Track
 from scrib_mlflow.core.objective import (
     Ambiguity,

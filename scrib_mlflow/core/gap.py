@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.blocks import row_blocks
 from scrib_mlflow.core.counts import add_counts, constraint_counts, count_sets
-from scrib_mlflow.core.dual import abstention_bound
 from scrib_mlflow.core.kernels import CERTAIN, RIGHT
+from scrib_mlflow.core.least_abstention import abstention_bound
 from scrib_mlflow.core.recalibrate import Recalibration, recalibrate
 from scrib_mlflow.core.rules import Rule, make_sets
 from scrib_mlflow.core.targets import Constraint
