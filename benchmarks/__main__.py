@@ -54,8 +54,7 @@ def _folder(text: str) -> Path:
     """Return the path of a folder that exists."""
     path = Path(text)
     if not path.is_dir():
-        msg = f"{text} is not a folder; give one that holds *.npz files"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(f"{text} is not a folder; give one that holds *.npz files")
     return path
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from benchmarks.datasets import NOISES, load_kernels
 from benchmarks.solver import timed
 from benchmarks.tables import print_table, progress
-from scrib_mlflow.core.compare import compare_rules
-from scrib_mlflow.core.curves import EFFORT, Curve, anchored, area, draw_curves
-from scrib_mlflow.core.methods import OPTIMAL, SCRIB, SGR, SHARED
+from scrib_mlflow.core.studies import Curve, compare_rules, draw_curves
+from scrib_mlflow.core.studies.baselines import OPTIMAL, SCRIB, SGR, SHARED
+from scrib_mlflow.core.studies.curves import EFFORT, anchored, area
 from scrib_mlflow.synthetic import draw_scores
 
 ROWS, MANY_ROWS = 10_000, 50_000

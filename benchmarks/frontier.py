@@ -11,13 +11,11 @@ import numpy as np
 from benchmarks.datasets import NOISES, load_kernels
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import certify_path, draw_path, fit_optimal, fit_thresholds, predict_sets
-from scrib_mlflow.core.along_targets import fit_optimal_along, fit_thresholds_along
-from scrib_mlflow.core.fit import count_threads
-from scrib_mlflow.core.frontier import TargetFrontier, draw_frontier
-from scrib_mlflow.core.objective import Ambiguity
-from scrib_mlflow.core.rows import check_rows
-from scrib_mlflow.core.tally import tally_sets
-from scrib_mlflow.core.target_grid import make_sweeps
+from scrib_mlflow.core.certificate import tally_sets
+from scrib_mlflow.core.inputs import check_rows, count_threads
+from scrib_mlflow.core.loss import Ambiguity
+from scrib_mlflow.core.studies import TargetFrontier, draw_frontier
+from scrib_mlflow.core.studies.sweeps import fit_optimal_along, fit_thresholds_along, make_sweeps
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, fit_thresholds, predict_sets
-from scrib_mlflow.core.certificate import certify_path
-from scrib_mlflow.core.path import RuleName
+from scrib_mlflow.core.certificate import certify_path, tally_sets
+from scrib_mlflow.core.certificate.claims import p_values
 from scrib_mlflow.core.rules import Rule, ThresholdRule
-from scrib_mlflow.core.tally import p_values, tally_sets
-from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.core.targets import RuleName, Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 
 Floats = NDArray[np.float64]

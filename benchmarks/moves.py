@@ -7,11 +7,10 @@ import itertools
 import numpy as np
 
 from benchmarks.tables import print_table
-from scrib_mlflow.core.descent import EVERY_PAIR, descend, new_scratch, new_state
-from scrib_mlflow.core.kernels import HIGHEST
-from scrib_mlflow.core.levels import Track, Window, build_level
-from scrib_mlflow.core.objective import Ambiguity, make_objective
-from scrib_mlflow.core.problem import make_data
+from scrib_mlflow.core.loss import Ambiguity, make_objective
+from scrib_mlflow.core.search.kernels import HIGHEST
+from scrib_mlflow.core.search.levels import Track, Window, build_level, make_data
+from scrib_mlflow.core.search.pairs import EVERY_PAIR, descend, new_scratch, new_state
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 

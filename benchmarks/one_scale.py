@@ -67,8 +67,8 @@ def draw(folder: str, n: str) -> dict[str, Any]:
 def measure(folder: str, n: str, engine: str, rule: str) -> dict[str, Any]:
     """Return seconds of the parts of a calibration, the rows of each, and the peak memory."""
     _store(folder)
-    from scrib_mlflow.adapters.parameters import read_settings  # noqa: PLC0415
-    from scrib_mlflow.settings import Calibrate  # noqa: PLC0415
+    from scrib_mlflow.options import Calibrate  # noqa: PLC0415
+    from scrib_mlflow.parameters import read_settings  # noqa: PLC0415
     from scrib_mlflow.workflows import calibrate  # noqa: PLC0415
 
     settings = read_settings(

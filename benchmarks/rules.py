@@ -29,7 +29,7 @@ from scrib_mlflow import (
     fit_thresholds,
     fit_top1,
 )
-from scrib_mlflow.core.least_abstention import abstention_bound
+from scrib_mlflow.core.dual import abstention_bound
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.fresh import run_fresh
 from benchmarks.tables import print_table, progress
-from scrib_mlflow.adapters.servers import serve
+from scrib_mlflow.workflows.demo import serve
 
 LOADS = 5
 QUICK_LOADS = 3
@@ -141,8 +141,7 @@ def _ask(link: http.client.HTTPConnection, body: bytes) -> float:
     answer = response.read()
     seconds = time.perf_counter() - start
     if response.status != http.HTTPStatus.OK:
-        msg = f"the server answered {response.status}: {answer[:500]!r}"
-        raise RuntimeError(msg)
+        raise RuntimeError(f"the server answered {response.status}: {answer[:500]!r}")
     return seconds
 
 

@@ -6,6 +6,7 @@ Commands import what they need when they run, so that help is there at once.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -15,8 +16,9 @@ from typing import Any
 import click
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from tqdm import tqdm
 
-from scrib_mlflow import __version__, settings, studies
+from scrib_mlflow import __version__, options
 from scrib_mlflow.options import Settings
 
 CALIBRATE = """Make a registered classifier a set classifier, certify it, and register it.
@@ -99,19 +101,6 @@ Examples:
   mlflow run . -e compare --env-manager local -P model_uri=models:/sleep/3 \\
       -P data=validation.parquet -P label=stage -P group=patient -P repeats=50
 """
-REPRODUCE = """Run the paper's experiments, and print their tables beside the paper's.
-
-Class-specific excess risk with t-tests, overall risk with the area under the accuracy-ambiguity
-curve, unequal targets, one threshold that is certain as often, how the two ambiguities go together,
-and optimisers side by side: on the paper's generator and on real data that come with Python
-packages, or on any folder of saved model outputs. Minutes with size=small, hours with size=full.
-
-\b
-Examples:
-  python -m scrib_mlflow reproduce
-  python -m scrib_mlflow reproduce --outputs saved --experiments class_risks,by_group
-  mlflow run . -e reproduce --env-manager local -P size=full
-"""
 FRONTIER = """Say which targets can be afforded: abstention against target, before calibrate.
 
 Fits a set classifier at each of many targets, all classes together and one class at a time around
@@ -165,19 +154,20 @@ def main() -> None:
     """  # noqa: D301  # \b keeps click from filling the lines
 
 
-def _command(name: str, kind: type[Settings], text: str) -> None:
-    """Add a command with an option for every setting."""
+def make_command(name: str, kind: type[Settings], text: str, module: str) -> click.Command:
+    """Return a command with an option for every setting; the module has its `run`."""
 
     def call(**given: Any) -> None:
         from scrib_mlflow.errors import ScribError  # noqa: PLC0415  # as late as the others
 
         _quiet()
+        _show_logs()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is tidied up
         try:
-            parameters = importlib.import_module("scrib_mlflow.adapters.parameters")
+            parameters = importlib.import_module("scrib_mlflow.parameters")
             chosen = parameters.read_settings(kind, given)
-            workflow: ModuleType = importlib.import_module(f"scrib_mlflow.workflows.{name}")
-            done = workflow.run(chosen, say=_say)
+            workflow: ModuleType = importlib.import_module(module)
+            done = workflow.run(chosen)
         except ScribError as error:
             _say(f"error: {error}")
             sys.exit(1)
@@ -192,7 +182,7 @@ def _command(name: str, kind: type[Settings], text: str) -> None:
 
     for field_name, field in reversed(kind.model_fields.items()):
         call = _option(field_name, field)(call)
-    main.command(name, help=text)(call)
+    return click.command(name, help=text)(call)
 
 
 def _is_outside(error: Exception) -> bool:
@@ -216,6 +206,23 @@ def _quiet() -> None:
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
 
+class _Terminal(logging.Handler):
+    """Shows what the package logs, above a bar where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+def _show_logs() -> None:
+    """Show what the package and its experiments log; nothing of other libraries."""
+    for name in ("scrib_mlflow", "experiments"):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.INFO)
+        if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
+            logger.addHandler(_Terminal())
+
+
 def _say(text: str) -> None:
     click.echo(text, err=True)
 
@@ -224,13 +231,15 @@ def _print(text: str) -> None:
     click.echo(text)
 
 
-_command("calibrate", settings.Calibrate, CALIBRATE)
-_command("evaluate", settings.Evaluate, EVALUATE)
-_command("gate", settings.Gate, GATE)
-_command("predict", settings.Predict, PREDICT)
-_command("plan", studies.Plan, PLAN)
-_command("frontier", studies.Frontier, FRONTIER)
-_command("compare", studies.Compare, COMPARE)
-_command("reproduce", studies.Reproduce, REPRODUCE)
-_command("register", settings.Register, REGISTER)
-_command("demo", settings.Demo, DEMO)
+for _name, _kind, _text in (
+    ("calibrate", options.Calibrate, CALIBRATE),
+    ("evaluate", options.Evaluate, EVALUATE),
+    ("gate", options.Gate, GATE),
+    ("predict", options.Predict, PREDICT),
+    ("plan", options.Plan, PLAN),
+    ("frontier", options.Frontier, FRONTIER),
+    ("compare", options.Compare, COMPARE),
+    ("register", options.Register, REGISTER),
+    ("demo", options.Demo, DEMO),
+):
+    main.add_command(make_command(_name, _kind, _text, f"scrib_mlflow.workflows.{_name}"))

@@ -7,7 +7,6 @@ is JSON for every reader.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from dataclasses import dataclass
@@ -16,50 +15,16 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from scrib_mlflow.core.certificate import Certificate
-from scrib_mlflow.core.compare import Comparison
-from scrib_mlflow.core.evaluate import SetReport
-from scrib_mlflow.core.fits import Fit
-from scrib_mlflow.core.frontier import TargetFrontier
-from scrib_mlflow.core.gap import Gap
-from scrib_mlflow.core.path import Path
-from scrib_mlflow.core.plan import Plan
-from scrib_mlflow.core.rules import OptimalRule, Rule, SelectiveRule, ThresholdRule, TopRule
+from scrib_mlflow.core.certificate import Certificate, Path, Plan
+from scrib_mlflow.core.optimal import AbstentionGap
+from scrib_mlflow.core.reports import SetReport
+from scrib_mlflow.core.rules import Fit, OptimalRule, Rule, SelectiveRule, ThresholdRule, TopRule
+from scrib_mlflow.core.studies import Comparison, TargetFrontier
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.records import Base, DataRecord, LedgerEntry, ScoreSource
 
 SCHEMA_VERSION = 3
 READABLE = (2, 3)  # what a newer version adds has defaults
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
-    """The classifier that a set classifier is made from, as the registry names it."""
-
-    uri: str  # with a version's number, never with an alias
-    name: str
-    version: str  # "" for a logged model that has none
-    model_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataRecord:
-    """Which rows were used."""
-
-    source: str
-    digest: str  # of all rows of the table, whatever their order
-    n_rows: int
-    n_used: int  # fewer where only a part of them was
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreSource:
-    """How a model is asked for scores, and where they stand in what it returns."""
-
-    call: str  # a method of the native model, "session" (ONNX) or "predict" (pyfunc)
-    key: str | int | None = None  # entry or column of the output
-    columns: tuple[str | int, ...] | None = None  # of the output, in class order
-    single: Literal["", "probability", "margin"] = ""  # one score, of the second of two classes
-    transform: Literal["none", "softmax", "sigmoid"] = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +36,6 @@ class PathRecord:
     power: float  # chance that its first passes, as predicted when it was drawn
     p_values: tuple[float, ...]  # of those tested
     chosen: int | None  # the last that passed; None where not even the first did
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """One certification against rows, as the ledger counts them."""
-
-    digest: str  # of all rows of the table
-    key: str  # of what was tested; the same test again is no new use
-    number: int
-    level: float  # error probability spent
-    total: float  # spent by all uses up to this one
-    ledger: Literal["report", "spend"]
-    n_looks: int = 0  # other uses that showed the labels of the rows and certified nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +60,13 @@ class SetClassifier:
     key: str | None
     certificate: Certificate | None  # of the rule, or where nothing passed of the path's first
     path: PathRecord | None
-    use: Use | None
+    use: LedgerEntry | None
     fit: Fit
     fit_report: SetReport
     certify_report: SetReport | None
     n_shared: int  # certify rows that have an equal row among the fit rows
     package_version: str
-    gap: Gap | None = None  # to the best possible; None in files of schema version 2
+    gap: AbstentionGap | None = None  # to the best possible; None in files of schema version 2
     candidate_coverage: float | None = None  # asked of an optimal rule's candidates
 
 
@@ -146,7 +98,7 @@ class Fresh:
     n_compared: int
     n_expected: float  # that equal one by chance, judging by repeats among the known rows
     overlapping: bool  # whether more do than chance explains
-    use: Use | None  # where they certify
+    use: LedgerEntry | None  # where they certify
     champion_abstention: float | None
 
 
@@ -217,6 +169,7 @@ Result = (
     | SelectiveRule
     | TopRule
 )
+
 TYPES: dict[str, type[Any]] = {
     "certificate": Certificate,
     "comparison": Comparison,
@@ -239,15 +192,11 @@ def to_json(value: Result) -> str:
     """Return a result as JSON text that `from_json` reads back, every bit the same."""
     name = next((name for name, kind in TYPES.items() if type(value) is kind), None)
     if name is None:
-        msg = f"a {type(value).__name__} has no JSON form; pass a fit, a rule or another result"
-        raise ScribError(msg)
+        raise ScribError(
+            f"a {type(value).__name__} has no JSON form; pass a fit, a rule or another result"
+        )
     fields = {"schema_version": SCHEMA_VERSION, "type": name, **dataclasses.asdict(value)}
     return json.dumps(_strict(fields), allow_nan=False, indent=2, ensure_ascii=False)
-
-
-def seal(text: str) -> str:
-    """Return the digest of a JSON text, by which a change of it is noticed."""
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def from_json(text: str) -> Result:
@@ -256,27 +205,27 @@ def from_json(text: str) -> Result:
         fields = json.loads(text)
         version, name = fields.pop("schema_version"), fields.pop("type")
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        msg = f"this is not a result of scrib_mlflow: {type(error).__name__}: {error}"
-        raise ScribError(msg) from error
+        raise ScribError(
+            f"this is not a result of scrib_mlflow: {type(error).__name__}: {error}"
+        ) from error
     if version not in READABLE or not isinstance(name, str) or name not in TYPES:
-        msg = (
+        raise ScribError(
             f"schema version {version} of {name!r} is unknown here, where versions "
             f"{' and '.join(map(str, READABLE))} of {', '.join(TYPES)} are; use the scrib_mlflow "
             "that wrote it, or a newer one"
         )
-        raise ScribError(msg)
     known = {field.name for field in dataclasses.fields(TYPES[name])}
     rule = fields.get("rule", {"kind": None})
     if set(fields) - known or not isinstance(rule, dict) or "kind" not in rule:
-        msg = f"the {name} is damaged: it has {sorted(fields)}, of which {sorted(known)} are known"
-        raise ScribError(msg)
+        raise ScribError(
+            f"the {name} is damaged: it has {sorted(fields)}, of which {sorted(known)} are known"
+        )
     try:
         result: Result = _reader(name).validate_python(fields)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        msg = f"the {name} is damaged at {place!r}: {first['msg']}"
-        raise ScribError(msg) from error
+        raise ScribError(f"the {name} is damaged at {place!r}: {first['msg']}") from error
     return result
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import requests
 
-from scrib_mlflow.adapters.servers import HOST, free_port, stop
+from scrib_mlflow.workflows.demo import HOST, free_port, stop
 
 START_SECONDS = 120
 ROOT = Path(__file__).parent.parent
@@ -110,8 +110,7 @@ def _wait_for_workers(found, folder):
                 return
         time.sleep(0.2)
     logs = {path: path.read_text(errors="replace")[-500:] for path in folder.glob("*/log.txt")}
-    msg = f"no {len(found.workers)} workers after {START_SECONDS} s: {logs}"
-    raise TimeoutError(msg)
+    raise TimeoutError(f"no {len(found.workers)} workers after {START_SECONDS} s: {logs}")
 
 
 def kill_worker(worker):

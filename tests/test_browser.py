@@ -11,7 +11,7 @@ import mlflow
 import pytest
 
 import scrib_mlflow
-from scrib_mlflow.adapters.servers import HOST, free_port, stop
+from scrib_mlflow.workflows.demo import HOST, free_port, stop
 from tests.conftest import copy_store, using
 from tests.models import draw_mixture, register_mixture
 from tests.test_remote import wait_for

@@ -9,30 +9,31 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from scrib_mlflow import settings, studies
+from experiments import reproduce
+from scrib_mlflow import options
 from scrib_mlflow.cli import main
 from tests.conftest import using
 from tests.models import draw_table, register_pipeline
 
 ROOT = Path(__file__).parent.parent
 KINDS = {
-    "calibrate": settings.Calibrate,
-    "main": settings.Calibrate,
-    "evaluate": settings.Evaluate,
-    "gate": settings.Gate,
-    "predict": settings.Predict,
-    "plan": studies.Plan,
-    "frontier": studies.Frontier,
-    "compare": studies.Compare,
-    "reproduce": studies.Reproduce,
-    "register": settings.Register,
-    "demo": settings.Demo,
+    "calibrate": options.Calibrate,
+    "main": options.Calibrate,
+    "evaluate": options.Evaluate,
+    "gate": options.Gate,
+    "predict": options.Predict,
+    "plan": options.Plan,
+    "frontier": options.Frontier,
+    "compare": options.Compare,
+    "reproduce": reproduce.Reproduce,
+    "register": options.Register,
+    "demo": options.Demo,
 }
 
 
 @pytest.mark.parametrize(
     "words",
-    [[], *([name] for name in KINDS if name != "main")],
+    [[], *([name] for name in KINDS if name not in {"main", "reproduce"})],
 )
 def test_help_teaches_by_example_and_loads_nothing_slow(words):
     script = (
@@ -56,7 +57,8 @@ def test_mlproject_passes_every_setting_under_its_own_name_with_its_default(name
     assert list(entry["parameters"]) == list(fields)
     command = "calibrate" if name == "main" else name
     pairs = " ".join(f"--{field} {{{field}}}" for field in fields)
-    assert entry["command"] == f"python -m scrib_mlflow {command} {pairs}"
+    program = "experiments" if name == "reproduce" else f"scrib_mlflow {command}"
+    assert entry["command"] == f"python -m {program} {pairs}"
     for field, declared in entry["parameters"].items():
         default = fields[field].get_default()
         if fields[field].is_required():
@@ -121,8 +123,6 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
         ("plan", "--data", "x.csv", "--label", "y"),
         ("frontier", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
         ("compare", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
-        ("reproduce", "--experiments", "nope"),
-        ("reproduce", "--outputs", "nowhere"),
         ("register", "--run_id", "0" * 32),
         ("calibrate", "--model_uri", "models:/a/1", "--data", "x", "--label", "y", "--seed", "x"),
     ],

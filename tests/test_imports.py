@@ -37,9 +37,9 @@ def test_core_loads_neither_mlflow_nor_slow_parts_of_scipy():
 
 
 def test_paper_loads_its_extras_only_when_they_are_used():
-    names = ("torch", "bayes_opt", "scipy.optimize", "scipy.stats", "mlflow", "pandas")
-    code = "import scrib_mlflow.paper.optimisers, scrib_mlflow.paper.dropout"
-    assert loaded(f"{code}, scrib_mlflow.paper.correlation", names) == []
+    names = ("torch", "bayes_opt", "mlflow", "pandas")
+    code = "import experiments.optimisers, experiments.dropout"
+    assert loaded(f"{code}, experiments.risks", names) == []
 
 
 def test_unknown_names_are_attribute_errors():

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 OTHER = "pandas>=3,<4" if pd.__version__.startswith("2.") else "pandas>=2.2,<3"
-FILES = ("tests/test_serving.py", "tests/adapters", "tests/workflows")
+FILES = ("tests/test_serving.py", "tests/rows", "tests/report", "tests/workflows")
 
 
 @pytest.mark.slow

@@ -7,10 +7,9 @@ import json
 import mlflow
 
 import scrib_mlflow
-from scrib_mlflow import settings, studies
-from scrib_mlflow.core.compare import Trial
-from scrib_mlflow.core.curves import Curve
-from scrib_mlflow.core.frontier import draw_frontier
+from scrib_mlflow import options
+from scrib_mlflow.core.studies import Curve, draw_frontier
+from scrib_mlflow.core.studies.compare import Trial
 from scrib_mlflow.synthetic import draw_scores
 
 NAMES = [
@@ -32,7 +31,6 @@ NAMES = [
     "Planned",
     "Predicted",
     "Predictions",
-    "Reproduced",
     "ScribError",
     "SelectiveRule",
     "SetClassifier",
@@ -61,7 +59,6 @@ NAMES = [
     "predict",
     "predict_sets",
     "register",
-    "reproduce",
     "tally_sets",
     "to_json",
     "with_candidates",
@@ -104,7 +101,6 @@ PARAMETERS = {
     "evaluate": "model_uri data label parameters",
     "predict": "model_uri data output parameters",
     "register": "run_id parameters",
-    "reproduce": "parameters",
 }
 FIELDS = {
     "Fit": """
@@ -151,7 +147,6 @@ FIELDS = {
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
         curves
     """,
-    "Reproduced": "run_id tables",
     "Explored": "run_id model_uri data use frontier",
     "TargetFrontier": """
         classes targets overall_target reference rule_kind confidence wanted n_fitted n_held_out
@@ -193,7 +188,6 @@ OPTIONS = {
     "Predict": """
         model_uri data output key explain overwrite batch_rows engine spark_options
     """,
-    "Reproduce": "experiments outputs size repeats seed",
     "Register": "run_id registered_model_name alias",
     "Demo": "folder",
 }
@@ -248,8 +242,7 @@ def test_trials_and_curves_of_a_comparison_have_the_fields_promised():
 
 def test_options_of_commands_are_those_promised():
     for name, promised in OPTIONS.items():
-        home = settings if hasattr(settings, name) else studies
-        assert list(getattr(home, name).model_fields) == promised.split()
+        assert list(getattr(options, name).model_fields) == promised.split()
 
 
 def test_tags_and_served_columns_are_those_promised(calibrated):

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 import scrib_mlflow
-from scrib_mlflow.adapters.servers import HOST, free_port, stop
+from scrib_mlflow.workflows.demo import HOST, free_port, stop
 from tests.conftest import copy_store, using
 from tests.models import (
     FEATURES,

@@ -12,7 +12,7 @@ import mlflow
 import pytest
 import requests
 
-from scrib_mlflow.adapters.servers import serve
+from scrib_mlflow.workflows.demo import serve
 from tests.conftest import using
 from tests.models import CLASSES, FEATURES, draw_table
 
@@ -40,8 +40,7 @@ def strict(answer):
     """Return an answer's JSON, which must have neither NaN nor Infinity."""
 
     def refuse(word):
-        msg = f"{word} is not JSON"
-        raise ValueError(msg)
+        raise ValueError(f"{word} is not JSON")
 
     return json.loads(answer.text, parse_constant=refuse)
 

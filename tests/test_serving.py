@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from scrib_mlflow import serving
@@ -107,8 +106,7 @@ def doubled(rows):
     """Score like a model that cannot take numbers below 0."""
     rows = np.asarray(rows)
     if (rows < 0).any():
-        msg = "negative"
-        raise ValueError(msg)
+        raise ValueError("negative")
     return 2.0 * rows
 
 

@@ -1,1 +1,1 @@
-"""Arrays in, values out: sets, risks, bounds and the search. NumPy, SciPy and Numba only."""
+"""The mathematics: arrays in, values out. Knows neither MLflow nor tables."""

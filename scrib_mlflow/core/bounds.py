@@ -1,21 +1,26 @@
-"""Upper confidence bounds of a risk from counts.
+"""Errors that certify rows may hold, as tables that a search looks up.
 
-Given the number of certain rows n, the wrong ones of a *fixed* rule on fresh rows are
-Binomial(n, risk). On rows that a search has seen these bounds prove nothing.
+One entry for every number of rows costs too much where rows are millions. Beyond `EXACT_ROWS` a
+table has entries at even distances, and what lies between is interpolated: good enough to draw a
+path, which proves nothing. What is claimed is computed by `core.bounds` and `core.tally`, exactly.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from scrib_mlflow.core.checks import as_number
 from scrib_mlflow.core.compiling import kernel
+from scrib_mlflow.core.inputs import as_number
 from scrib_mlflow.errors import ScribError
 
 ANCHOR_EVERY = 4096
 BISECTIONS = 64
+EXACT_ROWS = 16_384
+COARSE_ENTRIES = 4_096
 
 
 def risk_upper(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[np.float64]:
@@ -129,6 +134,66 @@ def _checked(
     as_number("confidence", confidence, low=0, high=1)
     counts = np.broadcast_arrays(np.asarray(wrong, dtype=np.float64), np.asarray(n, np.float64))
     if not ((counts[0] >= 0) & (counts[0] <= counts[1])).all():
-        msg = "wrong rows must be between 0 and n"
-        raise ScribError(msg)
+        raise ScribError("wrong rows must be between 0 and n")
     return counts[0], counts[1]
+
+
+class ErrorTable(NamedTuple):
+    """Errors among 0, stride, 2 stride, ... rows."""
+
+    errors: NDArray[np.float64]
+    stride: int = 1
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of each entry."""
+        return self.stride * np.arange(len(self.errors))
+
+    def at(self, n: float) -> float:
+        """Return the errors among n rows, those of the last entry beyond it."""
+        return float(np.interp(n, self.rows, self.errors))
+
+
+def smooth_errors(
+    target: float, most_rows: int, confidence: float, z: float | None = None
+) -> ErrorTable:
+    """Return the errors that pass among at least 0 ... most_rows rows, smoothed.
+
+    Without z those that are allowed; with it those to expect at the risk that passes with
+    probability Phi(z).
+    """
+    if most_rows > EXACT_ROWS:
+        return _coarse_errors(target, most_rows, confidence, z)
+    if z is None:
+        return ErrorTable(smooth_table(allowed_errors(target, most_rows, confidence)))
+    return ErrorTable(smooth_table(passing_errors(target, most_rows, confidence, z)))
+
+
+def soft_errors(table: ErrorTable, bias: float) -> ErrorTable:
+    """Return a table in soft errors, of which each stands for `bias` of those to come."""
+    if bias == 1.0:
+        return table
+    errors = table.errors
+    return table._replace(errors=np.where(errors >= 0, errors / bias, errors))
+
+
+def _coarse_errors(target: float, most_rows: int, confidence: float, z: float | None) -> ErrorTable:
+    """Return a table with few entries: allowed errors are smoothed first, then passed on."""
+    stride = -(-most_rows // COARSE_ENTRIES)
+    rows = stride * np.arange(COARSE_ENTRIES + 1)
+    half = np.ceil(np.sqrt(rows)).astype(np.int64)
+    allowed = allowed_errors(target, int(rows[-1] + half[-1]), confidence)
+    whole = allowed[rows - half] >= 0
+    errors = allowed[rows]
+    sums = np.cumsum(allowed, out=allowed)
+    mean = (sums[rows + half] - sums[np.maximum(rows - half - 1, 0)]) / (2 * half + 1)
+    errors = np.where(whole, mean, errors)
+    if z is None:
+        return ErrorTable(errors, stride)
+    passes = errors >= 0
+    risk = special.betaincinv(
+        np.where(passes, errors + 1, 1.0),
+        np.where(passes, rows - errors, 1.0),
+        special.ndtr(-z),
+    )
+    return ErrorTable(np.where(passes, rows * risk, -1.0), stride)

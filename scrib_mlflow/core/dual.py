@@ -1,14 +1,4 @@
-"""The least abstention that any rule of calibrated scores can reach, and the prices that reach it.
-
-For probabilities p and requirements "right answers, less their due share of all answers, must not
-fall below a floor", each with a multiplier nu >= 0, answering j is worth
-
-    1 + w_j p_j - sum_k c_k p_k,    w = nu @ right,    c = nu @ due.
-
-No rule that meets the requirements is certain more often than the mean of (max_j value_j)+ less
-nu @ floor, whatever nu. The tightest nu solve a convex problem without labels or restarts, and the
-rule that answers where the best value is not negative is the optimal one.
-"""
+"""The least abstention that any rule of some scores can reach: a bound from the dual."""
 
 from __future__ import annotations
 
@@ -18,10 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.blocks import row_blocks
+from scrib_mlflow.core.inputs import Floats, row_blocks
 from scrib_mlflow.core.targets import Constraint
-
-Floats = NDArray[np.float64]
 
 BONUS = 1e-3  # for a right answer: of rules that are equally certain, the one more often right
 MOST_PRICE = 1e4  # of a requirement, in units of 1 / its share of the rows
@@ -37,7 +25,11 @@ LEAST_DAMPING, MOST_DAMPING = 1e-6, 1e4  # of the curvature, in its own mean
 MOST_STEPS = 25
 MOST_HALVINGS = 8
 TINY = 1e-12
-RANGE_TOLERANCE, SUM_TOLERANCE = 1e-6, 2e-3  # float32 leaves [0, 1] a little, float16 sums badly
+BOUND_ROWS = 2_000  # that a bound beside a fit takes its prices from
+BOUND_PRODUCTS = 5_000_000
+BOUND_FALL = 1e-5
+BOUND_SMOOTHINGS = (0.03, 0.003)
+SHRINKS = (1.0, 0.5, 0.25, 0.1)  # prices of many classes fit their few rows too well
 
 
 class Requirements(NamedTuple):
@@ -66,14 +58,6 @@ class Smoothed(NamedTuple):
     gradient: Floats  # (c,)
     chosen: Floats  # (k, n) how much each class is answered
     width: float
-
-
-def are_probabilities(scores: Floats) -> bool:
-    """Return whether scores lie in [0, 1] and every row sums to one, but for rounding."""
-    if scores.min() < -RANGE_TOLERANCE or scores.max() > 1 + RANGE_TOLERANCE:
-        return False
-    sums = scores @ np.ones(scores.shape[1])
-    return bool(np.abs(sums - 1).max() <= SUM_TOLERANCE)
 
 
 def risk_requirements(constraints: Sequence[Constraint], k: int) -> Requirements:
@@ -261,3 +245,36 @@ def _curvature(at: Smoothed, columns: Floats, share: Floats, needs: Requirements
     second += (owed * (share * answered)) @ owed.T
     second -= (slope * share) @ slope.T
     return np.asarray(second / at.width)
+
+
+def abstention_bound(
+    probabilities: Floats,
+    weights: Floats,
+    constraints: Sequence[Constraint],
+    seed: int,
+    *,
+    priced_by: Floats | None = None,
+    price_weights: Floats | None = None,
+    most_rows: int = BOUND_ROWS,
+) -> float:
+    """Return a lower bound on abstention under these risk constraints, for calibrated scores.
+
+    The bound holds for any multipliers. They come from a sample of the rows, or of other rows that
+    are given, so that they do not flatter; the bound is evaluated on all rows.
+    """
+    needs = risk_requirements(constraints, probabilities.shape[1])
+    if not len(needs.right):
+        return 0.0  # nothing is asked for
+    rows = probabilities if priced_by is None else priced_by
+    most = max(200, min(most_rows, BOUND_PRODUCTS // needs.right.size))
+    rng = np.random.default_rng([seed, len(rows)])
+    chosen = rng.choice(len(rows), min(most, len(rows)), replace=False, shuffle=False)
+    given = weights if priced_by is None else price_weights
+    part = np.ones(len(chosen)) if given is None else given[chosen]
+    multipliers = minimise(
+        rows[chosen], part / part.sum(), needs, BOUND_SMOOTHINGS, least_fall=BOUND_FALL
+    )
+    share = weights / weights.sum()
+    shrinks = (1.0,) if most == most_rows else SHRINKS
+    found = [certain_bound(probabilities, share, needs, f * multipliers) for f in shrinks]
+    return 1.0 - min(found)

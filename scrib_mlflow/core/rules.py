@@ -1,27 +1,86 @@
-"""Rules: values that turn scores into sets, and the sets they give.
+"""Candidates of an abstention: the classes that a person should look at, by split conformal.
 
-Shapes used throughout the core::
-
-    scores      (n, k) float64  score of class k for row n, higher means more of it
-    labels      (n,)   int      true class
-    thresholds  (k,)   float64  class k is in the set when its score reaches this
-    sets        (n, k) bool     membership
+For a rule that was fixed before these rows, a row of class k that abstains has k among its
+candidates with at least the coverage asked for, on average over such rows. Only abstained rows may
+say how low the probability of a true class can be: over all rows of a class the claim would not
+hold for those that abstain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.blocks import row_blocks
-from scrib_mlflow.core.checks import as_floats, check_scores, check_trust
-from scrib_mlflow.core.recalibrate import Recalibration
-from scrib_mlflow.errors import ScribError
-from scrib_mlflow.serving import rule_sets
+from scrib_mlflow.core.inputs import (
+    NAN,
+    Labels,
+    as_floats,
+    as_number,
+    check_rows,
+    check_scores,
+    check_trust,
+    row_blocks,
+)
+from scrib_mlflow.core.targets import Kind
+from scrib_mlflow.errors import InvalidLabelsError, ScribError
+from scrib_mlflow.serving import answer_values, recalibrated, rule_sets
+
+LEAST_SCORE, MOST_LEAST_SCORE = 1e-6, 0.05  # where the scores themselves do not say how fine
+SLACK = 1e-9  # a product that should be a whole number may fall short of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A rule and what it reached on the rows it was fitted on."""
+
+    method: str
+    rule: Rule
+    classes: tuple[str, ...]
+    loss: float
+    constraints: tuple[ConstraintFit, ...]
+    n_rows: int
+    start_losses: tuple[float, ...] = ()  # of the starts followed to all rows, ascending
+    abstention_bound: float = NAN  # least abstention of any rule, for calibrated scores
+    primal_gap: float = NAN  # of an optimal rule: its abstention above the bound, on soft counts
+    seed: int | None = None
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The thresholds of a threshold rule, one a class."""
+        if isinstance(self.rule, ThresholdRule):
+            return self.rule.thresholds
+        raise AttributeError(f"a rule of kind {self.rule.kind!r} has no thresholds; see fit.rule")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintFit:
+    """How a fit keeps one constraint on its own rows."""
+
+    name: str
+    kind: Kind
+    classes: tuple[str, ...]
+    target: float
+    rate: float  # NaN for the risk of classes that are never certain
+    excess: float  # what the loss charges: above the target, or above what the margin allows
+
+    @property
+    def met(self) -> bool:
+        """Whether the rows of the fit keep the constraint."""
+        return self.excess <= 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalibration:
+    """A slope and an offset a class, for the log of scores or for scores as they are."""
+
+    slopes: tuple[float, ...]
+    offsets: tuple[float, ...]
+    of: Literal["log", "raw"]
+    least_score: float = LEAST_SCORE  # lower ones count as this, before their log is taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +170,13 @@ def _check_numbers(rule: Rule, k: int) -> None:
     numbers = _numbers(rule)
     for name, values in numbers.items():
         if len(values) != k and name != "threshold":
-            msg = f"the rule has {len(values)} {name} but scores have {k} columns; pass one a class"
-            raise ScribError(msg)
+            raise ScribError(
+                f"the rule has {len(values)} {name} but scores have {k} columns; pass one a class"
+            )
         if np.isnan(values).any():
-            msg = f"{name} of the rule: NaN in {values}; -inf is for a class always in the set"
-            raise ScribError(msg)
+            raise ScribError(
+                f"{name} of the rule: NaN in {values}; -inf is for a class always in the set"
+            )
 
 
 def _numbers(rule: Rule) -> dict[str, tuple[float, ...]]:
@@ -138,10 +199,88 @@ def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> NDArray[np.floa
     needed = isinstance(rule, SelectiveRule) and rule.on == "trust"
     if trust is None:
         if needed:
-            msg = "the rule was fitted on trust; pass the trust of each row"
-            raise ScribError(msg)
+            raise ScribError("the rule was fitted on trust; pass the trust of each row")
         return None
     if not needed:
-        msg = "trust is given, but the rule does not use it; leave it out"
-        raise ScribError(msg)
+        raise ScribError("trust is given, but the rule does not use it; leave it out")
     return check_trust(trust, n)
+
+
+def with_candidates(
+    rule: OptimalRule,
+    scores: ArrayLike,
+    labels: ArrayLike,
+    coverage: float = 0.95,
+    *,
+    classes: Sequence[object] | None = None,
+) -> OptimalRule:
+    """Return the rule with the candidate thresholds that labelled rows give.
+
+    Parameters
+    ----------
+    rule : OptimalRule
+        Fixed before these rows; its certain answers stay what they are.
+    scores : (n, k) array
+    labels : (n,) array
+        Class names or indices.
+    coverage : float
+        How often the candidates of an abstention shall hold the true class, for every class.
+    classes : sequence, optional
+        Class names in column order; without them the column numbers.
+
+    Returns
+    -------
+    OptimalRule
+    """
+    as_number("candidate_coverage", coverage, low=0, high=1)
+    rows = check_rows(scores, labels, classes, None, least_rows=1)
+    if len(rows.soft):
+        raise InvalidLabelsError("labels that calibrate candidates must be one class a row")
+    own = own_probabilities(rule, rows.scores, rows.labels)
+    asked = ~np.isnan(own)
+    thresholds = [
+        _threshold(own[asked & (rows.labels == j)], coverage) for j in range(len(rule.multipliers))
+    ]
+    return replace(rule, candidate_thresholds=tuple(thresholds))
+
+
+def own_probabilities(
+    rule: OptimalRule,
+    scores: NDArray[np.float64],  # (n, k)
+    labels: Labels,  # (n,)
+) -> NDArray[np.float64]:
+    """Return (n,) the probability of the true class where the rule abstains, NaN elsewhere."""
+    plain = asdict(rule)
+    own = np.empty(len(labels))
+    for of in row_blocks(len(labels)):
+        probabilities = recalibrated(plain["recalibration"], scores[of])
+        _, value = answer_values(plain, probabilities)
+        true = probabilities[np.arange(len(value)), labels[of]]
+        own[of] = np.where(value < 0, true, np.nan)
+    return own
+
+
+def threshold_rank(n: int, coverage: float) -> int:
+    """Return which of n ascending probabilities, from 1, is the threshold; 0: always a candidate.
+
+    That is floor((1 - coverage) (n + 1)); below 1 the rows are too few for any threshold.
+    """
+    return int(np.floor((1.0 - coverage) * (n + 1) + SLACK))
+
+
+def threshold_between(at: float, below: float | None) -> float:
+    """Return the middle between a probability and the next lower one, or itself where none is.
+
+    So the last bit of a probability does not matter.
+    """
+    return at if below is None else below + (at - below) / 2
+
+
+def _threshold(own: NDArray[np.float64], coverage: float) -> float:
+    """Return the threshold that the probabilities of a class give, -inf where they are too few."""
+    m = threshold_rank(len(own), coverage)
+    if m < 1:
+        return float("-inf")
+    lowest = np.partition(own, m - 1)[:m]
+    lower = lowest[lowest < lowest[-1]]
+    return threshold_between(float(lowest[-1]), float(lower.max()) if len(lower) else None)

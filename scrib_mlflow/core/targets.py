@@ -6,12 +6,40 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scrib_mlflow.core.checks import nearest
-from scrib_mlflow.errors import InvalidTargetsError
+import numpy as np
+from numpy.typing import NDArray
 
+from scrib_mlflow.errors import InvalidTargetsError
+from scrib_mlflow.messages import nearest
+
+RuleName = Literal["thresholds", "optimal"]
 Kind = Literal["risk", "miscoverage", "abstention"]
 Target = float | Mapping[str, float]
 DEFAULT, OVERALL = "default", "overall"
+
+
+def claimed(constraints: Sequence[Constraint]) -> list[Constraint]:
+    """Return the constraints that are claims."""
+    return [constraint for constraint in constraints if constraint.kind == "risk"]
+
+
+def claim_targets(constraints: Sequence[Constraint]) -> NDArray[np.float64]:
+    """Return the target of each claim."""
+    return np.array([constraint.target for constraint in claimed(constraints)])
+
+
+def _members(constraints: Sequence[Constraint], k: int) -> NDArray[np.int64]:
+    """Return 1 where a class (k) belongs to a claim (c)."""
+    claims = claimed(constraints)
+    members = np.zeros((len(claims), k), dtype=np.int64)
+    for c, constraint in enumerate(claims):
+        members[c, list(constraint.classes)] = 1
+    return members
+
+
+def own_targets(risk_targets: Target | None) -> frozenset[str]:
+    """Return the classes whose target is given by name."""
+    return frozenset(map(str, risk_targets)) if isinstance(risk_targets, Mapping) else frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +118,9 @@ def by_name(place: str, value: Target | None, classes: tuple[str, ...]) -> dict[
         return dict.fromkeys(range(len(classes)), rate)
     named = {str(name): rate for name, rate in value.items()}
     if len(named) < len(value):
-        msg = f"{place} names a class twice: {list(value)} are the same as text"
-        raise InvalidTargetsError(msg)
+        raise InvalidTargetsError(
+            f"{place} names a class twice: {list(value)} are the same as text"
+        )
     rest = named.pop(DEFAULT, None)
     known_classes(place, list(named), classes)
     found = {
@@ -108,8 +137,9 @@ def by_name(place: str, value: Target | None, classes: tuple[str, ...]) -> dict[
 def _rate(place: str, value: object) -> float:
     number = _number(place, value)
     if not 0 < number < 1:
-        msg = f"{place} is {number:g}, but a target lies between 0 and 1; 0.1 allows 10 %"
-        raise InvalidTargetsError(msg)
+        raise InvalidTargetsError(
+            f"{place} is {number:g}, but a target lies between 0 and 1; 0.1 allows 10 %"
+        )
     return number
 
 
@@ -118,15 +148,16 @@ def _amounts(place: str, value: Target, names: set[str]) -> dict[str, float]:
     given = value if isinstance(value, Mapping) else {DEFAULT: value}
     amounts = {str(name): _number(f"{place}[{name!r}]", amount) for name, amount in given.items()}
     if DEFAULT not in amounts:
-        msg = f"{place} has no 'default'; add one, such as 'default': 1e4"
-        raise InvalidTargetsError(msg)
+        raise InvalidTargetsError(f"{place} has no 'default'; add one, such as 'default': 1e4")
     for name, amount in amounts.items():
         if name != DEFAULT and name not in names:
-            msg = f"{place} names {name!r}, no class and no group; {nearest(name, names)}"
-            raise InvalidTargetsError(msg)
+            raise InvalidTargetsError(
+                f"{place} names {name!r}, no class and no group; {nearest(name, names)}"
+            )
         if not 0 <= amount < float("inf"):
-            msg = f"{place}[{name!r}] is {amount:g}, but must be finite and not negative"
-            raise InvalidTargetsError(msg)
+            raise InvalidTargetsError(
+                f"{place}[{name!r}] is {amount:g}, but must be finite and not negative"
+            )
     return amounts
 
 
@@ -134,8 +165,7 @@ def _number(place: str, value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError) as error:
-        msg = f"{place} is {value!r}, but must be a number"
-        raise InvalidTargetsError(msg) from error
+        raise InvalidTargetsError(f"{place} is {value!r}, but must be a number") from error
 
 
 def known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) -> tuple[int, ...]:
@@ -143,12 +173,12 @@ def known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) ->
     if isinstance(names, str):
         names = (names,)
     if not isinstance(names, Iterable):
-        msg = f"{place} is {names!r}, but must be a list of class names"
-        raise InvalidTargetsError(msg)
+        raise InvalidTargetsError(f"{place} is {names!r}, but must be a list of class names")
     for name in map(str, names):
         if name not in classes:
-            msg = f"{place} names the unknown class {name!r}; {nearest(name, classes)}"
-            raise InvalidTargetsError(msg)
+            raise InvalidTargetsError(
+                f"{place} names the unknown class {name!r}; {nearest(name, classes)}"
+            )
     return tuple(sorted({classes.index(str(name)) for name in names}))
 
 
@@ -159,11 +189,13 @@ def _groups(targets: Targets) -> dict[str, tuple[Sequence[str], float]]:
         try:
             members, value = group
         except (TypeError, ValueError) as error:
-            msg = f"risk_groups[{name!r}] is {group!r}, but must be (class names, target)"
-            raise InvalidTargetsError(msg) from error
+            raise InvalidTargetsError(
+                f"risk_groups[{name!r}] is {group!r}, but must be (class names, target)"
+            ) from error
         if not members:
-            msg = f"risk_groups[{name!r}] names no class; name those whose rows count together"
-            raise InvalidTargetsError(msg)
+            raise InvalidTargetsError(
+                f"risk_groups[{name!r}] names no class; name those whose rows count together"
+            )
         groups[str(name)] = members, value
     return groups
 
@@ -173,11 +205,13 @@ def _check_names(targets: Targets, classes: tuple[str, ...]) -> None:
     taken = {*classes, DEFAULT} | ({OVERALL} if targets.overall_target is not None else set())
     for name in _groups(targets):
         if name in taken:
-            msg = f"risk_groups names {name!r}, which means something else; take another name"
-            raise InvalidTargetsError(msg)
+            raise InvalidTargetsError(
+                f"risk_groups names {name!r}, which means something else; take another name"
+            )
     if targets.overall_target is not None and OVERALL in classes:
-        msg = f"a class is named {OVERALL!r}, the word for the overall target; rename it"
-        raise InvalidTargetsError(msg)
+        raise InvalidTargetsError(
+            f"a class is named {OVERALL!r}, the word for the overall target; rename it"
+        )
 
 
 def _all_covered(
@@ -189,8 +223,7 @@ def _all_covered(
     covered = {j for _, _, members, _ in asked for j in members} | set(waived)
     missing = [name for j, name in enumerate(classes) if j not in covered]
     if missing:
-        msg = (
+        raise InvalidTargetsError(
             f"no target covers class {missing[0]!r}; "
             "give it one, add a 'default', an overall_target, or waive it by name"
         )
-        raise InvalidTargetsError(msg)

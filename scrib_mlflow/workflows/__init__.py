@@ -1,1 +1,1 @@
-"""One module for each command: where the parts meet."""
+"""One module for each command: where the rooms meet."""

@@ -2,41 +2,259 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import logging
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlflow
 import numpy as np
 
 import scrib_mlflow
-from scrib_mlflow.adapters import (
-    plans,
-    registration,
-    rule_texts,
-    runs,
-    scoring,
-    stores,
-    texts,
-    verdicts,
+from scrib_mlflow import messages
+from scrib_mlflow.core.certificate import Certificate, Path, Sample, certify_path, draw_path
+from scrib_mlflow.core.inputs import check_rows, labels_for
+from scrib_mlflow.core.loss import Ambiguity, describe_rule
+from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
+from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule
+from scrib_mlflow.core.search import fit_thresholds
+from scrib_mlflow.core.targets import make_constraints
+from scrib_mlflow.engines.base import (
+    CalibrationRows,
+    SmokeTest,
+    Tables,
+    check_options,
+    report_rule,
+    shown_rows,
+    sorted_sample,
 )
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.adapters.report import REPORT
+from scrib_mlflow.engines.opening import doing, open_engine
 from scrib_mlflow.errors import NotCertifiedError
-from scrib_mlflow.results import Base, SetClassifier, to_json
+from scrib_mlflow.messages import progress
+from scrib_mlflow.options import Calibrate
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.records import Base, LedgerEntry, seal
+from scrib_mlflow.registry import ledger, models, runs, stores
+from scrib_mlflow.registry.runs import certificate_metrics, gap_metrics, report_metrics
+from scrib_mlflow.report import words
+from scrib_mlflow.report.page import REPORT, calibration_report, page_files
+from scrib_mlflow.results import PathRecord, SetClassifier, to_json
+from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows.scoring import enforced, targets_of
 from scrib_mlflow.serving import rule_sets
-from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.workflows.calibrate_log import log_calibration
-from scrib_mlflow.workflows.certify import certify
-from scrib_mlflow.workflows.engines import doing, open_engine
-from scrib_mlflow.workflows.fitting import find_gap, fit_rule, wanted_coverage
-from scrib_mlflow.workflows.parts import Parts, Tables, Tried, check_options, sorted_sample
 from scrib_mlflow.workflows.plan import plan_parts
-from scrib_mlflow.workflows.rows import enforced
-from scrib_mlflow.workflows.served import report_rule
 
+LOGGER = logging.getLogger(__name__)
+
+NO_MATTER = {  # options that change nothing about what is tested
+    "model_uri",
+    "data",
+    "certify_data",
+    "path_data",
+    "require_certificate",
+    "registered_model_name",
+    "alias",
+    "candidate_coverage",
+    "batch_rows",
+    "engine",
+    "spark_options",
+}
 EXAMPLE_ROWS = 2  # kept with the model
+
+
+def fit_rule(settings: Calibrate, sample: Sample, classes: tuple[str, ...]) -> Fit:
+    """Fit the rule that is asked for to the targets themselves."""
+    labels = labels_for(sample.labels, classes)
+    common = {
+        "classes": classes,
+        "sample_weight": sample.weights,
+        **target_options(settings),
+    }
+    if settings.rule == "optimal":
+        coverage = wanted_coverage(settings)
+        return fit_optimal(sample.scores, labels, candidate_coverage=coverage, **common)
+    return fit_thresholds(sample.scores, labels, **common, **loss_options(settings))
+
+
+def target_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what is asked of a rule, by the names of the core's functions."""
+    names = ("risk_targets", "overall_target", "max_class_abstention", "waive", "seed")
+    return {name: getattr(settings, name) for name in names}
+
+
+def loss_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what excess and ambiguity cost, which an optimal rule has no use for."""
+    names = ("penalty", "chance_weight", "size_weight", "empty_weight")
+    return {name: getattr(settings, name) for name in names}
+
+
+def wanted_coverage(settings: Calibrate) -> float:
+    """Return how often the candidates of an abstention shall hold the true class."""
+    return settings.candidate_coverage or settings.confidence
+
+
+def find_gap(
+    settings: Calibrate,
+    parts: CalibrationRows,
+    sample: Sample,
+    fit: Fit,
+    recalibration: Recalibration | None,
+) -> AbstentionGap:
+    """Return how much of the abstention the scores make inevitable.
+
+    On the scores of the certify rows where there are any, of very many on some; their labels are
+    not looked at.
+    """
+    scores = measured = sample.scores
+    if parts.certify is not None:
+        most = shown_rows(len(parts.classes))
+        measured = sorted_sample(parts.certify, most, by_class=False).scores
+    if isinstance(fit.rule, OptimalRule):
+        recalibration = fit.rule.recalibration
+    if recalibration is None:
+        recalibration = fit_recalibration(scores, sample.labels, sample.weights)
+    return measure_gap(
+        fit.rule,
+        measured,
+        make_constraints(targets_of(settings), fit.classes),
+        recalibration,
+        scores,
+        settings.seed,
+        sample.weights,
+    )
+
+
+class Certified(NamedTuple):
+    """The set classifier that is deployed, and what proves it, if anything does."""
+
+    fit: Fit  # how the rule does on the fit rows
+    certificate: Certificate
+    path: PathRecord
+    use: LedgerEntry
+    recalibration: Recalibration
+
+
+def certify(
+    settings: Calibrate,
+    base: Base,
+    parts: CalibrationRows,
+    sample: Sample,
+    run_id: str,
+) -> Certified:
+    """Return the last of a path that passes, or its first where none does.
+
+    The sample is what the search sees of the fit rows. The use of the rows and the path are written
+    down before the labels of the certify rows are read.
+    """
+    assert parts.certify is not None  # noqa: S101  # for mypy; mode=certified always has them
+    assert parts.certify_data is not None  # noqa: S101
+    level = 1 - settings.confidence
+    tested = _tested(settings, base, parts)
+    use = ledger.enter(run_id, parts.certify_data.digest, tested, level, settings.ledger)
+    path = _draw(settings, parts, sample, use.level)
+    text = to_json(path)
+    runs.log_texts_and_figures({"path.json": text}, {})
+    LOGGER.info(
+        f"testing a path of {len(path.steps)} set classifiers on {parts.certify.n_rows:,} rows "
+        f"that it never saw; the first passes with a predicted chance of "
+        f"{100 * path.steps[0].power:.0f} %"
+    )
+    constraints = make_constraints(targets_of(settings), path.classes)
+    found = certify_path(
+        parts.certify.tallies([step.rule for step in path.steps], constraints),
+        constraints,
+        path.classes,
+        level=use.level,
+        waived=settings.waive,
+    )
+    rule: Rule = path.steps[found.chosen or 0].rule
+    if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
+        rule = parts.certify.with_candidates(rule, wanted_coverage(settings))
+    return Certified(
+        fit=_describe(settings, sample, rule, path.classes),
+        certificate=found.certificate,
+        path=PathRecord(
+            digest=seal(text),
+            n_steps=len(path.steps),
+            power=path.steps[0].power,
+            p_values=found.p_values,
+            chosen=found.chosen,
+        ),
+        use=use,
+        recalibration=path.recalibration,
+    )
+
+
+def _tested(settings: Calibrate, base: Base, parts: CalibrationRows) -> str:
+    """Return everything that the outcome depends on, as text."""
+    records = (parts.fit_data, parts.certify_data, parts.path_data)
+    chosen = settings.model_dump(mode="json", exclude=NO_MATTER)
+    used = [(record.digest, record.n_used) for record in records if record is not None]
+    return json.dumps([scrib_mlflow.__version__, base.uri, base.model_id, chosen, used])
+
+
+def _draw(settings: Calibrate, parts: CalibrationRows, sample: Sample, level: float) -> Path:
+    assert parts.certify is not None  # noqa: S101
+    path_scores = None
+    if parts.path is not None:
+        path_scores = sorted_sample(parts.path, settings.max_fit_rows, by_class=False).scores
+    return draw_path(
+        sample.scores,
+        labels_for(sample.labels, parts.classes),
+        rule=settings.rule,
+        certify_rows=parts.certify.n_rows,
+        classes=parts.classes,
+        **target_options(settings),
+        **loss_options(settings),
+        confidence=1 - level,
+        path_scores=path_scores,
+        groups=sample.groups,
+        sample_weight=sample.weights,
+        progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
+    )
+
+
+def _describe(settings: Calibrate, sample: Sample, rule: Rule, classes: tuple[str, ...]) -> Fit:
+    labels = labels_for(sample.labels, classes)
+    rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
+    weights = Ambiguity(
+        chance_weight=settings.chance_weight,
+        size_weight=settings.size_weight,
+        empty_weight=settings.empty_weight,
+    )
+    return describe_rule("path", rule, rows, targets_of(settings), weights)
+
+
+def log_calibration(
+    record: SetClassifier,
+    tables: Tables[Any],
+    parts: CalibrationRows,
+    settings: Calibrate,
+    name: str,
+    run_id: str,
+) -> None:
+    """Log everything but the model to the run."""
+    metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
+    metrics |= report_metrics(record.fit_report, prefix="fit_")
+    if record.certify_report is not None:
+        metrics |= report_metrics(record.certify_report)
+    if record.certificate is not None:
+        metrics |= certificate_metrics(record.certificate, record.classes)
+    metrics |= gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
+    runs.log_metrics(metrics)
+    note = words.describe(record, "More is in the artifact report.html.")
+    text = to_json(record)
+    runs.set_tags(models.version_tags(record, run_id, text), note)
+    shown, _, _ = words.shown_report(record)
+    runs.log_class_table(shown, record.risk_targets, "classes.json", record.certificate)
+    runs.log_cases(parts.cases)
+    made = calibration_report(record, tables, parts, settings, name, run_id)
+    documents, drawn = page_files(made)
+    documents |= {"scrib.json": text, "description.md": note}
+    if record.certificate is not None:
+        documents["certificate.json"] = to_json(record.certificate)
+    runs.log_texts_and_figures(documents, drawn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +293,11 @@ def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calib
         Name and version in the registry, the run, and the set classifier with its reports.
     """
     values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
-    return run(read_settings(Calibrate, values), say=lambda _: None)
+    return run(read_settings(Calibrate, values))
 
 
-def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
-    """Do what `calibrate` does, saying what it is at."""
+def run(settings: Calibrate) -> Calibration:
+    """Do what `calibrate` does."""
     check_options(settings)
     base, name = _preflight(settings)
     with ExitStack() as stack:
@@ -88,18 +306,24 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
         runs.log_settings(run_id, settings)
         _log_inputs(tables, settings)
-        say(f"loading {base.uri}")
+        LOGGER.info(f"loading {base.uri}")
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
-        say(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
+        LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, settings)
-        record = _make_record(settings, base, parts, run_id, say)
+        record = _make_record(settings, base, parts, run_id)
         log_calibration(record, tables, parts, settings, name, run_id)
-        say("logging the set classifier, and trying it")
+        LOGGER.info("logging the set classifier, and trying it")
         logged_uri = _log_model(record, model, parts.tried, example, run_id)
         runs.remember(logged_uri, name, settings.alias)
-        version = registration.register(
-            logged_uri, record, to_json(record), run_id, name, settings.alias
+        version = models.register(
+            logged_uri,
+            record,
+            to_json(record),
+            run_id,
+            name,
+            settings.alias,
+            words.description(record, run_id),
         )
     done = Calibration(
         name=name,
@@ -110,12 +334,11 @@ def run(settings: Calibrate, say: Callable[[str], None]) -> Calibration:
         classifier=record,
     )
     if settings.require_certificate and not record.certified:
-        say(f"\n{summary(done)}\n")
-        msg = (
+        LOGGER.info(f"\n{summary(done)}\n")
+        raise NotCertifiedError(
             f"{done.model_uri} is registered but not certified, which require_certificate asks "
             "for; the table above says which classes are in the way"
         )
-        raise NotCertifiedError(msg)
     return done
 
 
@@ -136,30 +359,30 @@ def _preflight(settings: Calibrate) -> tuple[Base, str]:
         base = stores.find_model(settings.model_uri)
         scoring.check_is_base(base)
         name = settings.registered_model_name or f"{base.name}-scrib"
-        registration.check_names(name, settings.alias, base)
+        models.check_names(name, settings.alias, base)
         stores.check_may_register(name)
     return base, name
 
 
 def _make_record(
-    settings: Calibrate, base: Base, parts: Parts, run_id: str, say: Callable[[str], None]
+    settings: Calibrate, base: Base, parts: CalibrationRows, run_id: str
 ) -> SetClassifier:
     """Fit, and certify where asked for; the labels of certify rows are read last."""
     certified = None
     classes, fitted = parts.classes, parts.fit
     sample = sorted_sample(fitted, settings.max_fit_rows, by_class=True)
     if sample.weights is not None:
-        say(
+        LOGGER.info(
             f"the search sees {len(sample.labels):,} of {fitted.n_rows:,} fit rows, all of rare "
             "classes and the others weighted; max_fit_rows says how many"
         )
     if settings.mode == "certified":
         runs.log_texts_and_figures({"plan.json": to_json(plan := plan_parts(settings, parts))}, {})
-        say(plans.plan_sentence(plan))
-        certified = certify(settings, base, parts, sample, run_id, say)
+        LOGGER.info(words.plan_sentence(plan))
+        certified = certify(settings, base, parts, sample, run_id)
     if certified is None:
         what = "multipliers" if settings.rule == "optimal" else "thresholds"
-        say(f"fitting the {what} of {len(classes)} classes on {len(sample.labels):,} rows")
+        LOGGER.info(f"fitting the {what} of {len(classes)} classes on {len(sample.labels):,} rows")
     fit = fit_rule(settings, sample, classes) if certified is None else certified.fit
     report = report_rule(fitted, fit.rule, classes, settings.confidence)
     certify_report = None
@@ -197,21 +420,21 @@ def _make_record(
 
 
 def _log_model(
-    record: SetClassifier, model: Any, tried: Tried | None, example: Any, run_id: str
+    record: SetClassifier, model: Any, tried: SmokeTest | None, example: Any, run_id: str
 ) -> str:
     """Log the set classifier and let it answer rows; a model that fails is deleted."""
     inputs = model.metadata.get_input_schema()
     rows = example if tried is None else tried.features
     kept = example if tried is None else tried.features.iloc[:EXAMPLE_ROWS]
     try:
-        logged = registration.log_model(record, inputs, rows, kept)
+        logged = models.log_model(record, inputs, rows, kept)
         if tried is not None:
             sets = rule_sets(asdict(record.rule), tried.scores)
             names = np.array(record.classes, dtype=np.object_)
             expected = [names[row].tolist() for row in sets]
-            registration.try_model(logged.model_uri, tried.features, expected)
+            models.try_model(logged.model_uri, tried.features, expected)
     except BaseException:
-        registration.delete_logged(run_id)
+        models.delete_logged(run_id)
         raise
     return logged.model_uri
 
@@ -219,24 +442,24 @@ def _log_model(
 def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
     record = done.classifier
-    report, which, _ = verdicts.shown_report(record)
+    report, which, _ = words.shown_report(record)
     lines = [
         f"{done.name} version {done.version}, alias {done.alias}, on {which}:",
         "",
-        texts.plain_table(verdicts.record_rows(record, texts.MOST_PRINTED)),
-        *texts.folded(report, texts.MOST_PRINTED),
+        words.plain_table(words.record_rows(record, words.MOST_PRINTED)),
+        *words.folded(report, words.MOST_PRINTED),
         "",
-        texts.abstentions(report),
-        *([texts.empty_hint(report)] if texts.empty_hint(report) else []),
-        verdicts.verdict(record),
-        *rule_texts.sentences(record),
+        words.abstentions(report),
+        *([words.empty_hint(report)] if words.empty_hint(report) else []),
+        words.verdict(record),
+        *words.sentences(record),
         "",
         f"promote it    python -m scrib_mlflow gate --model_uri {done.model_uri} --alias champion",
         f"serve it      mlflow models serve -m models:/{done.name}@{done.alias} "
         "--env-manager local -p 5001",
         f"measure it    python -m scrib_mlflow evaluate --model_uri {done.model_uri} "
         "--data FILE --label COLUMN",
-        f"look at it    mlflow ui --backend-store-uri {stores.shown(mlflow.get_tracking_uri())}"
+        f"look at it    mlflow ui --backend-store-uri {messages.shown(mlflow.get_tracking_uri())}"
         f"  (run {done.run_id}, artifact {REPORT})",
     ]
     return "\n".join(lines)

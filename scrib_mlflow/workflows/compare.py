@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import comparisons, curves, runs, scoring, stores, texts
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.adapters.progress import progress
-from scrib_mlflow.core.checks import check_trust, labels_for, nearest
-from scrib_mlflow.core.compare import Comparison, compare_rules
+from scrib_mlflow.core.inputs import check_trust, labels_for
+from scrib_mlflow.core.studies import Comparison, compare_rules
+from scrib_mlflow.engines.base import Tables
+from scrib_mlflow.engines.local import as_calibrate, choose_as_calibrate, read_tables, used_rows
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
-from scrib_mlflow.results import Base, DataRecord, to_json
-from scrib_mlflow.studies import Compare
-from scrib_mlflow.workflows.local_parts import (
-    as_calibrate,
-    choose_as_calibrate,
-    read_tables,
-    used_rows,
-)
-from scrib_mlflow.workflows.parts import Tables
-from scrib_mlflow.workflows.reading import Table
-from scrib_mlflow.workflows.rows import score
-from scrib_mlflow.workflows.scored import Scored
+from scrib_mlflow.messages import nearest, progress
+from scrib_mlflow.options import Compare
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.records import Base, DataRecord
+from scrib_mlflow.registry import runs, stores
+from scrib_mlflow.report import comparison, words
+from scrib_mlflow.results import to_json
+from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows.scored import Scored
+from scrib_mlflow.rows.scoring import score
+from scrib_mlflow.rows.tables import Table
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +63,11 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
         accuracy-ambiguity curves of some repeats.
     """
     values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
-    return run(read_settings(Compare, values), say=lambda _: None)
+    return run(read_settings(Compare, values))
 
 
-def run(settings: Compare, say: Callable[[str], None]) -> Compared:
-    """Do what `compare` does, saying what it is at."""
+def run(settings: Compare) -> Compared:
+    """Do what `compare` does."""
     with stores.short_waits():
         stores.check_stores()
         base = stores.find_model(settings.model_uri)
@@ -76,7 +76,7 @@ def run(settings: Compare, say: Callable[[str], None]) -> Compared:
     with runs.open_run(f"compare {base.name}") as run_id:
         runs.log_settings(run_id, settings)
         runs.log_table_input(tables.data.some_rows(), tables.data.record, settings.label, "compare")
-        say(f"loading {base.uri}")
+        LOGGER.info(f"loading {base.uri}")
         alike = as_calibrate(settings)
         ready, chosen = choose_as_calibrate(base, tables, alike)
         fit = score(ready, alike, ~chosen)
@@ -84,7 +84,7 @@ def run(settings: Compare, say: Callable[[str], None]) -> Compared:
             run_id=run_id,
             model_uri=base.uri,
             data=used_rows(fit),
-            comparison=_compare(settings, fit, say),
+            comparison=_compare(settings, fit),
         )
         _log(done, base)
     return done
@@ -96,21 +96,21 @@ def _read(settings: Compare) -> Tables[Table]:
     if settings.trust is None:
         return tables
     if settings.trust == settings.label:
-        msg = f"trust names the label {settings.label!r}; name a column that does not know it"
-        raise InvalidSettingsError(msg)
+        raise InvalidSettingsError(
+            f"trust names the label {settings.label!r}; name a column that does not know it"
+        )
     data = tables.data
     if settings.trust not in data.source.columns:
         hint = nearest(settings.trust, data.source.columns)
-        msg = f"data has no column {settings.trust!r}, which trust names; {hint}"
-        raise InvalidDataError(msg)
+        raise InvalidDataError(f"data has no column {settings.trust!r}, which trust names; {hint}")
     return replace(tables, data=replace(data, beside=(*data.beside, settings.trust)))
 
 
-def _compare(settings: Compare, scored: Scored, say: Callable[[str], None]) -> Comparison:
+def _compare(settings: Compare, scored: Scored) -> Comparison:
     drawn = min(settings.curves, settings.repeats)
     which = "first split" if drawn == 1 else f"first {drawn} splits"
     also = f", and drawing curves of the {which}" * (drawn > 0)
-    say(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
+    LOGGER.info(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
     return compare_rules(
         scored.scores,
         labels_for(scored.labels, scored.classes),
@@ -137,23 +137,23 @@ def _log(done: Compared, base: Base) -> None:
     found = done.comparison
     for method in found.methods:
         runs.log_child(method, {"method": method}, found.means(method))
-    runs.log_rows(comparisons.trial_rows(found), "compare.json")
+    runs.log_rows(comparison.trial_rows(found), "compare.json")
     figures = {
-        "figures/excess.png": comparisons.excess_figure(found, base.name),
-        "figures/risks.png": comparisons.risk_figure(found, base.name),
-        "figures/abstention.png": comparisons.abstention_figure(found, base.name),
-        "figures/tradeoff.png": comparisons.tradeoff_figure(found, base.name),
+        "figures/excess.png": comparison.excess_figure(found, base.name),
+        "figures/risks.png": comparison.risk_figure(found, base.name),
+        "figures/abstention.png": comparison.abstention_figure(found, base.name),
+        "figures/tradeoff.png": comparison.tradeoff_figure(found, base.name),
     }
     if found.curves:
-        figures["figures/curves.png"] = curves.curve_figure(
+        figures["figures/curves.png"] = comparison.curve_figure(
             found.curves, f"{base.name}, {found.n_rows:,} fit rows"
         )
     runs.log_texts_and_figures({"comparison.json": to_json(found)}, figures)
-    table = texts.markdown_table(comparisons.method_rows(found))
+    table = words.markdown_table(comparison.method_rows(found))
     note = "\n\n".join(
-        [f"{base.uri} on {comparisons.split_sentence(found)}", table, texts.unread(done.data)]
+        [f"{base.uri} on {comparison.split_sentence(found)}", table, words.unread(done.data)]
     )
-    runs.set_tags(runs.base_tags(base, done.data), note[: texts.MOST_CHARACTERS])
+    runs.set_tags(runs.base_tags(base, done.data), note[: words.MOST_CHARACTERS])
 
 
 def summary(done: Compared) -> str:
@@ -161,15 +161,15 @@ def summary(done: Compared) -> str:
     found = done.comparison
     return "\n".join(
         [
-            f"{done.model_uri} on {comparisons.split_sentence(found)}",
+            f"{done.model_uri} on {comparison.split_sentence(found)}",
             "",
-            texts.plain_table(comparisons.method_rows(found)),
+            words.plain_table(comparison.method_rows(found)),
             "",
-            *comparisons.legend(found),
+            *comparison.legend(found),
             "",
-            *comparisons.target_sentences(found),
-            *curves.curve_sentences(found),
-            texts.unread(done.data),
+            *comparison.target_sentences(found),
+            *comparison.curve_sentences(found),
+            words.unread(done.data),
             f"logged to run {done.run_id}, with a run inside it for each method",
         ]
     )

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +21,19 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+import requests
 
-from scrib_mlflow.adapters import servers
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.settings import Calibrate, Demo, Gate
+from scrib_mlflow.errors import InvalidSettingsError, StoreError
+from scrib_mlflow.options import Calibrate, Demo, Gate
+from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.workflows import calibrate, gate
 
+LOGGER = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+START_SECONDS = 180
+STOP_SECONDS = 20
+ANSWER_SECONDS = 60
 TRAIN_ROWS, WORSE_ROWS, VALIDATION_ROWS = 300, 60, 1200  # of 1,797; the others are fresh
 TARGET = 0.15  # about what 84 certify rows a digit can certify
 MOST_MORE = 0.02  # that a new version may abstain more often than the champion
@@ -35,6 +47,67 @@ NOT_OURS = (
 )
 
 
+@contextmanager
+def serve(model_uri: str, tracking_uri: str, log: Path, manager: str = "local") -> Iterator[str]:
+    """Yield the address of a server for the model; it is stopped in the end, come what may."""
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model_uri]
+    command += ["--env-manager", manager, "-h", HOST, "-p", str(port)]
+    beside = str(Path(sys.executable).parent)  # MLflow looks there for uvicorn, if told to
+    path = os.pathsep.join([beside, os.environ.get("PATH", "")])
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, "PATH": path}
+    with log.open("w", encoding="utf-8") as output:
+        server = subprocess.Popen(  # noqa: S603  # our own words, and a URI from the registry
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            _wait_until_up(server, port, log)
+            yield f"http://{HOST}:{port}"
+        finally:
+            stop(server)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def stop(server: subprocess.Popen[Any]) -> None:
+    """Stop a server and the workers that it has started."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, kind)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(STOP_SECONDS)
+            return
+
+
+def ask(address: str, rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a served model's answers to rows in MLflow's split form."""
+    answer = requests.post(
+        f"{address}/invocations", json={"dataframe_split": rows}, timeout=ANSWER_SECONDS
+    )
+    answer.raise_for_status()
+    return answer.json()["predictions"]
+
+
+def _wait_until_up(server: subprocess.Popen[Any], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and server.poll() is None:
+        with suppress(requests.RequestException):
+            if requests.get(f"http://{HOST}:{port}/ping", timeout=1).ok:
+                return
+        time.sleep(0.2)
+    last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
+    raise StoreError(f"the server did not start; {log} ends with: {' / '.join(last)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """What the demo has shown: two rows as they were served."""
@@ -45,49 +118,51 @@ class Shown:
     truths: tuple[str, str]
 
 
-def run(settings: Demo, say: Callable[[str], None]) -> Shown:
+def run(settings: Demo) -> Shown:
     """Train, register, calibrate, promote, refuse and serve, saying what comes when."""
     folder = _fresh_folder(Path(settings.folder).absolute())
     with _private_store(folder) as store:
-        say("== 1. a classifier for handwritten digits, trained on 300 rows and registered")
+        LOGGER.info("== 1. a classifier for handwritten digits, trained on 300 rows and registered")
         rows = _digits()
         _register_base(rows["train"])
         for name in ("validation", "fresh"):
             rows[name].to_parquet(folder / f"{name}.parquet")
-        say("== 2. calibrate: at most 15 % wrong for each digit when it is answered, certified")
-        done = _calibrate("models:/digits/1", folder, say)
-        say("== 3. gate: its certificate holds, and fresh rows do not refute it")
-        _gate(done, folder, say)
-        say(f"== 4. a worse classifier, trained on {WORSE_ROWS} rows, goes the same way")
+        LOGGER.info(
+            "== 2. calibrate: at most 15 % wrong for each digit when it is answered, certified"
+        )
+        done = _calibrate("models:/digits/1", folder)
+        LOGGER.info("== 3. gate: its certificate holds, and fresh rows do not refute it")
+        _gate(done, folder)
+        LOGGER.info(f"== 4. a worse classifier, trained on {WORSE_ROWS} rows, goes the same way")
         _register_base(rows["train"].head(WORSE_ROWS))
-        _gate(_calibrate("models:/digits/2", folder, say), folder, say)
+        _gate(_calibrate("models:/digits/2", folder), folder)
         alias = f"models:/{done.name}@champion"
-        say(f"== 5. mlflow models serve -m {alias} --env-manager local, and two requests")
-        with servers.serve(alias, store, folder / "server.log") as address:
+        LOGGER.info(f"== 5. mlflow models serve -m {alias} --env-manager local, and two requests")
+        with serve(alias, store, folder / "server.log") as address:
             return _ask(address, rows["fresh"], folder)
 
 
-def _calibrate(model_uri: str, folder: Path, say: Callable[[str], None]) -> calibrate.Calibration:
+def _calibrate(model_uri: str, folder: Path) -> calibrate.Calibration:
     values = {
         "model_uri": model_uri,
         "data": str(folder / "validation.parquet"),
         "label": "digit",
         "risk_targets": TARGET,
     }
-    done = calibrate.run(read_settings(Calibrate, values), say)
-    say(f"\n{calibrate.summary(done)}\n")
+    done = calibrate.run(read_settings(Calibrate, values))
+    LOGGER.info(f"\n{calibrate.summary(done)}\n")
     return done
 
 
-def _gate(done: calibrate.Calibration, folder: Path, say: Callable[[str], None]) -> None:
+def _gate(done: calibrate.Calibration, folder: Path) -> None:
     values = {
         "model_uri": done.model_uri,
         "data": str(folder / "fresh.parquet"),
         "label": "digit",
         "max_abstention_increase": MOST_MORE,
     }
-    decided = gate.run(read_settings(Gate, values), say)
-    say(f"\n{gate.summary(decided)}\n")
+    decided = gate.run(read_settings(Gate, values))
+    LOGGER.info(f"\n{gate.summary(decided)}\n")
 
 
 def summary(shown: Shown) -> str:
@@ -108,7 +183,7 @@ def summary(shown: Shown) -> str:
 
 def _ask(address: str, rows: pd.DataFrame, folder: Path) -> Shown:
     """Post real rows and return one that was answered and one that was not."""
-    answers = servers.ask(address, rows.drop(columns="digit").to_dict(orient="split"))
+    answers = ask(address, rows.drop(columns="digit").to_dict(orient="split"))
     by_state = {bool(answer["abstain"]): i for i, answer in reversed(list(enumerate(answers)))}
     answered, abstained = by_state[False], by_state[True]
     truths = rows["digit"].tolist()
@@ -154,8 +229,9 @@ def _fresh_folder(folder: Path) -> Path:
     """Return an empty folder; one that an earlier demo has made is made anew."""
     taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if taken and not (folder / MARK).exists():
-        msg = f"{folder} is not empty and not of an earlier demo; choose another with --folder"
-        raise InvalidSettingsError(msg)
+        raise InvalidSettingsError(
+            f"{folder} is not empty and not of an earlier demo; choose another with --folder"
+        )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / MARK).touch()

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from scrib_mlflow.adapters import lines, rule_texts, runs, stores, texts
-from scrib_mlflow.adapters.metrics import report_metrics
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.adapters.report import Report, page_files
-from scrib_mlflow.core.evaluate import SetReport
+from scrib_mlflow.core.reports import SetReport
+from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers
+from scrib_mlflow.engines.opening import doing, open_engine
+from scrib_mlflow.options import Evaluate
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.registry import runs, stores
+from scrib_mlflow.registry.models import read_stored
+from scrib_mlflow.registry.runs import report_metrics
+from scrib_mlflow.report import facts, words
+from scrib_mlflow.report.page import Report, evaluation_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
-from scrib_mlflow.settings import Evaluate
-from scrib_mlflow.workflows.engines import Engine, doing, open_engine
-from scrib_mlflow.workflows.pages import evaluation_report
-from scrib_mlflow.workflows.parts import TableLike
-from scrib_mlflow.workflows.served import compare_with_calibration, read_stored, report_answers
+from scrib_mlflow.rows.scored import TableLike
+
+LOGGER = logging.getLogger(__name__)
 
 MOST_SHARED = 0.5  # of rows that are called unseen: more than that are not equal by chance
 
@@ -57,11 +60,11 @@ def evaluate(model_uri: str, data: str, label: str, **parameters: Any) -> Evalua
         The report, with exact upper bounds; they hold for rows that the fit has not seen.
     """
     values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
-    return run(read_settings(Evaluate, values), say=lambda _: None)
+    return run(read_settings(Evaluate, values))
 
 
-def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
-    """Do what `evaluate` does, saying what it is at."""
+def run(settings: Evaluate) -> Evaluation:
+    """Do what `evaluate` does."""
     with stores.short_waits():
         stores.check_stores()
         found = stores.find_model(settings.model_uri)
@@ -72,7 +75,7 @@ def run(settings: Evaluate, say: Callable[[str], None]) -> Evaluation:
         run_id = stack.enter_context(runs.open_run(f"evaluate {found.name}"))
         runs.log_settings(run_id, settings)
         runs.log_table_input(table.some_rows(), table.record, settings.label, "evaluate")
-        say(f"loading {found.uri}, and {doing(settings.engine, table.record.n_rows)}")
+        LOGGER.info(f"loading {found.uri}, and {doing(settings.engine, table.record.n_rows)}")
         answered = engine.answer(found.uri, table, record.classes, settings.batch_rows)
         calibrated_by = stores.model_info(found.uri).run_id or ""
         overlap = compare_with_calibration(calibrated_by, answered)
@@ -116,7 +119,7 @@ def _read(engine: Engine, settings: Evaluate, record: SetClassifier) -> TableLik
 
 def _meaning(done: Evaluation) -> list[str]:
     """Return what the bounds mean."""
-    return lines.measured_meaning(
+    return facts.measured_meaning(
         done.report,
         fitted=done.fitted,
         n_shared=done.n_shared,
@@ -137,9 +140,9 @@ def _log(done: Evaluation, page: Report) -> None:
             [
                 page.verdict,
                 f"{done.model_uri} on {report.n:,} rows. "
-                + " ".join([texts.abstentions(report), *page.rule_sentences]),
+                + " ".join([words.abstentions(report), *page.rule_sentences]),
                 " ".join([*_meaning(done), "More is in the artifact report.html."]),
-                texts.class_markdown(report, record.risk_targets, bounds=not done.fitted),
+                words.class_markdown(report, record.risk_targets, bounds=not done.fitted),
             ]
         ),
     )
@@ -151,15 +154,15 @@ def _log(done: Evaluation, page: Report) -> None:
 def summary(done: Evaluation) -> str:
     """Return what a person wants to see at the end."""
     report, targets = done.report, done.classifier.risk_targets
-    table = texts.class_rows(report, targets, bounds=not done.fitted, most=texts.MOST_PRINTED)
+    table = words.class_rows(report, targets, bounds=not done.fitted, most=words.MOST_PRINTED)
     told = [
         f"{done.model_uri} on {report.n:,} rows:",
         "",
-        texts.plain_table(table),
-        *texts.folded(report, texts.MOST_PRINTED),
+        words.plain_table(table),
+        *words.folded(report, words.MOST_PRINTED),
         "",
-        texts.abstentions(report),
-        *rule_texts.measured_candidates(done.classifier, report),
+        words.abstentions(report),
+        *words.measured_candidates(done.classifier, report),
         *_meaning(done),
         f"logged to run {done.run_id}; its artifact report.html shows more",
     ]

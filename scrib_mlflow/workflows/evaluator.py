@@ -12,19 +12,22 @@ from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
-from scrib_mlflow.adapters import digests, figures, runs, tables
-from scrib_mlflow.adapters.metrics import report_metrics
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.core.evaluate import report_counts
-from scrib_mlflow.core.tally import tally_sets
+from scrib_mlflow.core.certificate import tally_sets
+from scrib_mlflow.core.reports import report_counts
 from scrib_mlflow.core.targets import make_constraints
+from scrib_mlflow.engines.base import ANY_TARGET, with_groups
+from scrib_mlflow.engines.local import answer
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.options import Evaluate
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.registry import runs
+from scrib_mlflow.registry.models import read_stored
+from scrib_mlflow.registry.runs import report_metrics
+from scrib_mlflow.report import figures
 from scrib_mlflow.results import SetClassifier, to_json
-from scrib_mlflow.settings import Evaluate
-from scrib_mlflow.workflows.answered import answer
-from scrib_mlflow.workflows.reading import group_codes
-from scrib_mlflow.workflows.scored import count_answers
-from scrib_mlflow.workflows.served import ANY_TARGET, read_stored, with_groups
+from scrib_mlflow.rows import hashes, tables
+from scrib_mlflow.rows.scored import count_answers
+from scrib_mlflow.rows.tables import group_codes
 
 KNOWN = ("confidence", "batch_rows")  # of evaluator_config
 FOLDER = "scrib"
@@ -65,25 +68,24 @@ def _evaluate(
 ) -> EvaluationResult:
     unknown = sorted(set(config) - set(KNOWN))
     if unknown:
-        msg = f"evaluator_config has no {unknown[0]!r}; known are {', '.join(KNOWN)}"
-        raise ScribError(msg)
+        raise ScribError(f"evaluator_config has no {unknown[0]!r}; known are {', '.join(KNOWN)}")
     none = {"model_uri": "-", "data": "-", "label": "-"}  # MLflow passes these in its own way
     chosen = read_settings(Evaluate, none | config)
     if model is None or dataset.labels_data is None:
-        msg = "the scrib evaluator needs a model and labels: give the model's URI and targets"
-        raise ScribError(msg)
+        raise ScribError(
+            "the scrib evaluator needs a model and labels: give the model's URI and targets"
+        )
     record = _record(model)
     features = pd.DataFrame(dataset.features_data)
     inputs = model.metadata.get_input_schema()
     typed = tables.features(features, inputs, [])
     if typed is None:
-        msg = f"data cannot be scored: {tables.missing_features(features, inputs)}"
-        raise ScribError(msg)
+        raise ScribError(f"data cannot be scored: {tables.missing_features(features, inputs)}")
     values = pd.Series(np.asarray(dataset.labels_data))
     labels = tables.label_indices(values, record.classes, place="targets")
     groups = None
     if record.group is not None and record.group in features.columns:
-        groups = group_codes(digests.key_hashes(features[record.group]))
+        groups = group_codes(hashes.key_hashes(features[record.group]))
     sets, n_invalid = _sets(model, typed, record.classes, chosen.batch_rows)
     report = report_counts(
         count_answers(sets, labels), record.classes, chosen.confidence, counted=True
@@ -123,6 +125,7 @@ def _record(model: PyFuncModel) -> SetClassifier:
     """Return what a loaded model says of itself."""
     found = model.metadata.model_id
     if not (model.metadata.metadata or {}).get("scrib_schema_version") or not found:
-        msg = "the scrib evaluator measures set classifiers; make one of this model with calibrate"
-        raise ScribError(msg)
+        raise ScribError(
+            "the scrib evaluator measures set classifiers; make one of this model with calibrate"
+        )
     return read_stored(f"models:/{found}").record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,32 +11,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 import scrib_mlflow
-from scrib_mlflow.adapters import (
-    frontier_classes,
-    frontier_figures,
-    frontiers,
-    ledger,
-    runs,
-    scoring,
-    stores,
-    texts,
+from scrib_mlflow.core.inputs import labels_for
+from scrib_mlflow.core.studies import TargetFrontier, draw_frontier
+from scrib_mlflow.engines.base import check_options
+from scrib_mlflow.engines.local import as_calibrate, choose_as_calibrate, read_tables, used_rows
+from scrib_mlflow.messages import progress
+from scrib_mlflow.options import Frontier
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.records import Base, DataRecord, LedgerEntry
+from scrib_mlflow.registry import ledger, runs, stores
+from scrib_mlflow.report import words
+from scrib_mlflow.report.frontier import (
+    class_figure,
+    class_rows,
+    frontier_figure,
+    legend,
+    metrics,
+    point_rows,
+    rows_sentence,
+    sentences,
+    sweep_figure,
+    target_rows,
 )
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.adapters.progress import progress
-from scrib_mlflow.core.checks import labels_for
-from scrib_mlflow.core.frontier import TargetFrontier, draw_frontier
-from scrib_mlflow.results import Base, DataRecord, Use, to_json
-from scrib_mlflow.studies import Frontier
-from scrib_mlflow.workflows.fitting import loss_options, target_options
-from scrib_mlflow.workflows.local_parts import (
-    as_calibrate,
-    choose_as_calibrate,
-    read_tables,
-    used_rows,
-)
-from scrib_mlflow.workflows.parts import check_options
-from scrib_mlflow.workflows.rows import score
-from scrib_mlflow.workflows.scored import Scored
+from scrib_mlflow.results import to_json
+from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows.scored import Scored
+from scrib_mlflow.rows.scoring import score
+from scrib_mlflow.workflows.calibrate import loss_options, target_options
+
+LOGGER = logging.getLogger(__name__)
 
 USED = "scrib.used_certify_rows"  # tag of a run
 NO_MATTER = {"model_uri", "data", "batch_rows"}  # options that change nothing about what is seen
@@ -49,7 +52,7 @@ class Explored:
     run_id: str
     model_uri: str
     data: DataRecord  # of which `n_used` rows were looked at
-    use: Use | None  # of the certify rows, where these were looked at as well
+    use: LedgerEntry | None  # of the certify rows, where these were looked at as well
     frontier: TargetFrontier
 
 
@@ -78,11 +81,11 @@ def frontier(model_uri: str, data: str, label: str, **parameters: Any) -> Explor
         certifiable.
     """
     values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
-    return run(read_settings(Frontier, values), say=lambda _: None)
+    return run(read_settings(Frontier, values))
 
 
-def run(settings: Frontier, say: Callable[[str], None]) -> Explored:
-    """Do what `frontier` does, saying what it is at."""
+def run(settings: Frontier) -> Explored:
+    """Do what `frontier` does."""
     alike = as_calibrate(settings)
     check_options(alike)
     with stores.short_waits():
@@ -95,7 +98,7 @@ def run(settings: Frontier, say: Callable[[str], None]) -> Explored:
         runs.log_table_input(
             tables.data.some_rows(), tables.data.record, settings.label, "frontier"
         )
-        say(f"loading {base.uri}")
+        LOGGER.info(f"loading {base.uri}")
         ready, chosen = choose_as_calibrate(base, tables, alike)
         use = None
         if settings.use_certify_rows:
@@ -106,13 +109,13 @@ def run(settings: Frontier, say: Callable[[str], None]) -> Explored:
             model_uri=base.uri,
             data=used_rows(scored),
             use=use,
-            frontier=_draw(settings, scored, chosen, ready.table.group_codes(), say),
+            frontier=_draw(settings, scored, chosen, ready.table.group_codes()),
         )
         _log(done, base)
     return done
 
 
-def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> Use:
+def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> LedgerEntry:
     """Enter the use of the certify rows, before anything is made of their labels."""
     seen = settings.model_dump(mode="json", exclude=NO_MATTER)
     told = ["frontier", scrib_mlflow.__version__, base.uri, base.model_id, seen, data.digest]
@@ -125,13 +128,12 @@ def _draw(
     scored: Scored,
     chosen: NDArray[np.bool_],
     groups: NDArray[np.int64] | None,
-    say: Callable[[str], None],
 ) -> TargetFrontier:
     """Sweep targets over rows in an order of their own, so that a table's does not matter."""
     alike = as_calibrate(settings)
     order = np.argsort(scored.cases(), kind="stable")
     codes = scored.group_codes()
-    say(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
+    LOGGER.info(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
     classes = scored.classes
     return draw_frontier(
         scored.scores[order],
@@ -153,12 +155,12 @@ def _draw(
 
 def _log(done: Explored, base: Base) -> None:
     found = done.frontier
-    runs.log_metrics(frontiers.metrics(found))
-    runs.log_rows(frontiers.point_rows(found), "frontier.json")
+    runs.log_metrics(metrics(found))
+    runs.log_rows(point_rows(found), "frontier.json")
     figures = {
-        "figures/frontier.png": frontier_figures.frontier_figure(found, base.name),
-        "figures/class_abstention.png": frontier_figures.class_figure(found, base.name),
-        "figures/one_class.png": frontier_figures.sweep_figure(found, base.name),
+        "figures/frontier.png": frontier_figure(found, base.name),
+        "figures/class_abstention.png": class_figure(found, base.name),
+        "figures/one_class.png": sweep_figure(found, base.name),
     }
     runs.log_texts_and_figures(
         {"target_frontier.json": to_json(found)},
@@ -166,14 +168,14 @@ def _log(done: Explored, base: Base) -> None:
     )
     note = "\n\n".join(
         [
-            f"{base.uri}: {frontiers.rows_sentence(found)}",
-            " ".join([*frontiers.sentences(found), rows_used(done)]),
-            texts.markdown_table(frontiers.target_rows(found)),
-            texts.markdown_table(frontier_classes.class_rows(found)),
+            f"{base.uri}: {rows_sentence(found)}",
+            " ".join([*sentences(found), rows_used(done)]),
+            words.markdown_table(target_rows(found)),
+            words.markdown_table(class_rows(found)),
         ]
     )
     tags = {**runs.base_tags(base, done.data), USED: "false" if done.use is None else "true"}
-    runs.set_tags(tags, note[: texts.MOST_CHARACTERS])
+    runs.set_tags(tags, note[: words.MOST_CHARACTERS])
 
 
 def rows_used(done: Explored) -> str:
@@ -184,7 +186,7 @@ def rows_used(done: Explored) -> str:
             f"as use {done.use.number} of them: a certificate on these rows, for targets picked by "
             "this table, no longer holds as stated."
         )
-    return texts.unread(done.data)
+    return words.unread(done.data)
 
 
 def summary(done: Explored) -> str:
@@ -192,15 +194,15 @@ def summary(done: Explored) -> str:
     found = done.frontier
     return "\n".join(
         [
-            f"{done.model_uri}: {frontiers.rows_sentence(found)}",
+            f"{done.model_uri}: {rows_sentence(found)}",
             "",
-            texts.plain_table(frontiers.target_rows(found)),
+            words.plain_table(target_rows(found)),
             "",
-            texts.plain_table(frontier_classes.class_rows(found)),
+            words.plain_table(class_rows(found)),
             "",
-            *frontiers.legend(found),
+            *legend(found),
             "",
-            *frontiers.sentences(found),
+            *sentences(found),
             rows_used(done),
             f"logged to run {done.run_id}",
         ]

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from scrib_mlflow.adapters import figures, plans, runs, stores, texts
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.core.checks import check_classes
-from scrib_mlflow.core.plan import Plan, make_plan
-from scrib_mlflow.core.split import split_rows
+from scrib_mlflow import messages
+from scrib_mlflow.core.certificate import Plan, make_plan, split_rows
+from scrib_mlflow.core.inputs import check_classes
 from scrib_mlflow.core.targets import known_classes
+from scrib_mlflow.engines.base import CalibrationRows
 from scrib_mlflow.errors import InvalidLabelsError
+from scrib_mlflow.options import Calibrate, Plan as PlanSettings
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.registry import runs, stores
+from scrib_mlflow.report import figures, words
 from scrib_mlflow.results import to_json
-from scrib_mlflow.settings import Calibrate
-from scrib_mlflow.studies import Plan as PlanSettings
-from scrib_mlflow.workflows.parts import Parts
-from scrib_mlflow.workflows.reading import Table, read_rows
-from scrib_mlflow.workflows.rows import enforced
+from scrib_mlflow.rows.scoring import enforced
+from scrib_mlflow.rows.tables import Table, read_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +49,10 @@ def plan(data: str, label: str, **parameters: Any) -> Planned:
         needs, and the chance of passing.
     """
     values = {"data": data, "label": label, **parameters}
-    return run(read_settings(PlanSettings, values), say=lambda _: None)
+    return run(read_settings(PlanSettings, values))
 
 
-def run(settings: PlanSettings, say: Callable[[str], None]) -> Planned:
+def run(settings: PlanSettings) -> Planned:
     """Do what `plan` does."""
     with stores.short_waits():
         stores.check_stores()
@@ -66,9 +65,9 @@ def run(settings: PlanSettings, say: Callable[[str], None]) -> Planned:
         runs.log_texts_and_figures(
             {"plan.json": to_json(found)}, {"figures/plan.png": figures.plan_figure(found)}
         )
-        rows = plans.plan_rows(found)[: texts.MOST_CLASSES + 1]
-        note = f"{plans.plan_sentence(found)}\n\n{texts.markdown_table(rows)}"
-        runs.set_tags({}, note[: texts.MOST_CHARACTERS])
+        rows = words.plan_rows(found)[: words.MOST_CLASSES + 1]
+        note = f"{words.plan_sentence(found)}\n\n{words.markdown_table(rows)}"
+        runs.set_tags({}, note[: words.MOST_CHARACTERS])
     return Planned(run_id=run_id, plan=found)
 
 
@@ -77,8 +76,9 @@ def _plan(settings: PlanSettings, table: Table) -> Plan:
     values, codes = table.labels
     missing = values.isna().to_numpy()[codes]
     if missing.any():
-        msg = f"data has no label in row {np.argmax(missing)}; fill column {settings.label!r}"
-        raise InvalidLabelsError(msg)
+        raise InvalidLabelsError(
+            f"data has no label in row {np.argmax(missing)}; fill column {settings.label!r}"
+        )
     names, numbers = np.unique(values.astype(str).to_numpy(dtype=np.str_), return_inverse=True)
     labels = numbers[codes]
     classes = check_classes([str(name) for name in names], len(names))
@@ -105,7 +105,7 @@ def _plan(settings: PlanSettings, table: Table) -> Plan:
     )
 
 
-def plan_parts(settings: Calibrate, parts: Parts) -> Plan:
+def plan_parts(settings: Calibrate, parts: CalibrationRows) -> Plan:
     """Return what can be certified, judging by the labels of the fit rows alone."""
     assert parts.certify is not None  # noqa: S101  # for mypy; mode=certified always has them
     classes = parts.classes
@@ -122,21 +122,21 @@ def summary(done: Planned) -> str:
     """Return what a person wants to see at the end."""
     found = done.plan
     share = found.by_class[0].assumed_risk / found.by_class[0].target if found.by_class else 0.5
-    rows = plans.plan_rows(found)
+    rows = words.plan_rows(found)
     return "\n".join(
         [
-            texts.plain_table(rows[: texts.MOST_PRINTED + 1]),
-            *(["…"] if len(rows) > texts.MOST_PRINTED + 1 else []),
+            words.plain_table(rows[: words.MOST_PRINTED + 1]),
+            *(["…"] if len(rows) > words.MOST_PRINTED + 1 else []),
             "",
             "least possible       the lowest target that the certify rows can certify, all of them "
             "certain and right",
             "certain rows needed  to certify the target without an error",
-            f"for {texts.percent(found.wanted):17}certain rows of each class with which all of "
+            f"for {messages.percent(found.wanted):17}certain rows of each class with which all of "
             f"them pass with this chance, if the true risk is {share:g} of its target",
             "expected, chance     certain rows if the class abstains on "
-            f"{texts.percent(found.abstention)}, and the chance that they pass",
+            f"{messages.percent(found.abstention)}, and the chance that they pass",
             "",
-            plans.plan_sentence(found),
+            words.plan_sentence(found),
             *(
                 [f"{found.n_groups} groups certify; these figures take rows for independent."]
                 if found.n_groups is not None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,61 @@ import pandas as pd
 import pyarrow as pa
 from mlflow.pyfunc import PyFuncModel
 
-from scrib_mlflow.adapters import answering, digests, pieces, runs, scoring, stores, tables
-from scrib_mlflow.adapters import prediction_files as files
-from scrib_mlflow.adapters.parameters import read_settings
-from scrib_mlflow.adapters.progress import progress
-from scrib_mlflow.core.checks import nearest
+import scrib_mlflow
+from scrib_mlflow import messages
+from scrib_mlflow.engines.opening import session_options
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
-from scrib_mlflow.results import DataRecord, Predictions, seal
-from scrib_mlflow.settings import Predict
-from scrib_mlflow.workflows.engines import session_options
-from scrib_mlflow.workflows.prediction_log import log_predictions, make_record
-from scrib_mlflow.workflows.served import read_stored
+from scrib_mlflow.messages import nearest, progress
+from scrib_mlflow.options import Predict
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.predictions import answers, files
+from scrib_mlflow.records import DataRecord, seal
+from scrib_mlflow.registry import runs, stores
+from scrib_mlflow.registry.models import read_stored
+from scrib_mlflow.results import Predictions, to_json
+from scrib_mlflow.rows import hashes, scoring, tables
 
+LOGGER = logging.getLogger(__name__)
+
+COUNTED = {"ambiguous": "n_ambiguous", "empty": "n_empty", "invalid_scores": "n_invalid"}
 PART_BATCHES = 10  # batches of a part: what a run that is stopped can lose
 SOME_ROWS = 1000  # of the data, for the record of a run
+
+
+def make_record(
+    settings: Predict, model_uri: str, certificate_digest: str, run_id: str
+) -> Predictions:
+    """Return a record of answers before any are counted."""
+    return Predictions(
+        model_uri=model_uri,
+        certificate_digest=certificate_digest,
+        data=DataRecord(source=settings.data, digest="", n_rows=0, n_used=0),
+        key=settings.key,
+        explain=settings.explain,
+        engine=settings.engine,
+        n_rows=0,
+        n_abstained=0,
+        reasons={},
+        columns={},
+        parts=(),
+        run_id=run_id,
+        written_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        package_version=scrib_mlflow.__version__,
+    )
+
+
+def log_predictions(record: Predictions, some_rows: pd.DataFrame, output: str) -> None:
+    """Log which rows were answered, and how often the model abstained."""
+    runs.log_table_input(some_rows, record.data, None, "predict")
+    share = record.n_abstained / record.n_rows
+    counts = {name: float(record.reasons.get(reason, 0)) for reason, name in COUNTED.items()}
+    runs.log_metrics({"n_rows": float(record.n_rows), "abstention_rate": share, **counts})
+    runs.set_tags(
+        {runs.MODEL_URI: record.model_uri, "scrib.data_digest": record.data.digest},
+        f"{record.model_uri} answered {record.n_rows:,} rows of {record.data.source} into "
+        f"{output} and abstained on {share:.1%} of them.",
+    )
+    runs.log_texts_and_figures({"predictions.json": to_json(record)}, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +91,7 @@ class Job:
     model_uri: str  # with a version's number
     name: str
     certificate_digest: str
-    asked: answering.Asked
+    asked: answers.PredictRequest
 
     def plan(self) -> dict[str, Any]:
         """Return what must be the same for the parts of an earlier run to be of use."""
@@ -91,11 +134,11 @@ def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predic
         How many rows abstained, and why; `pandas.read_parquet` reads the folder.
     """
     values = {"model_uri": model_uri, "data": data, "output": output, **parameters}
-    return run(read_settings(Predict, values), say=lambda _: None)
+    return run(read_settings(Predict, values))
 
 
-def run(settings: Predict, say: Callable[[str], None]) -> Predicted:
-    """Do what `predict` does, saying what it is at."""
+def run(settings: Predict) -> Predicted:
+    """Do what `predict` does."""
     session_options(settings.engine, settings.spark_options)  # before anything is looked up
     with stores.short_waits():
         stores.check_stores()
@@ -107,7 +150,7 @@ def run(settings: Predict, say: Callable[[str], None]) -> Predicted:
         model_uri=found.uri,
         name=found.name,
         certificate_digest=seal(stored.text),
-        asked=answering.Asked(
+        asked=answers.PredictRequest(
             record=stored.record,
             inputs=signature.inputs if signature else None,
             explain=settings.explain,
@@ -116,20 +159,21 @@ def run(settings: Predict, say: Callable[[str], None]) -> Predicted:
     if settings.engine == "spark":
         from scrib_mlflow.workflows.predict_spark import answer_table  # noqa: PLC0415  # optional
 
-        return answer_table(job, say)
-    return _answer_table(job, say)
+        return answer_table(job)
+    return _answer_table(job)
 
 
-def _answer_table(job: Job, say: Callable[[str], None]) -> Predicted:
+def _answer_table(job: Job) -> Predicted:
     """Answer all rows in this process, part by part."""
     output = files.local_path(job.settings.output)
     if output is None:
-        msg = f"output is {job.settings.output!r}, but engine=local writes to a local folder only"
-        raise InvalidSettingsError(msg)
+        raise InvalidSettingsError(
+            f"output is {job.settings.output!r}, but engine=local writes to a local folder only"
+        )
     files.check_apart(output, job.settings.data)
     source = tables.open_table("data", job.settings.data, None)
     check_columns(job, source.columns)
-    known = already_there(job, output, lambda: pieces.digest(source), say)
+    known = already_there(job, output, lambda: tables.digest(source))
     if known is not None:
         return known
     with runs.open_run(f"predict {job.name}") as run_id:
@@ -137,21 +181,21 @@ def _answer_table(job: Job, say: Callable[[str], None]) -> Predicted:
         with files.writing(output):
             folder, why_anew = files.begin(output, job.plan())
         if why_anew:
-            say(f"starting anew: {why_anew}")
-        say(f"loading {job.model_uri}")
+            LOGGER.info(f"starting anew: {why_anew}")
+        LOGGER.info(f"loading {job.model_uri}")
         record = make_record(job.settings, job.model_uri, job.certificate_digest, run_id)
         with files.worth_keeping(folder):
             model = scoring.load_model(job.model_uri)
             record, kept = _answer_parts(job, model, source, folder, record)
         if kept:
-            say(f"kept {kept} of {len(record.parts)} parts of an earlier run")
-        if record.reasons.get(answering.INVALID, 0) == source.n_rows:
+            LOGGER.info(f"kept {kept} of {len(record.parts)} parts of an earlier run")
+        if record.reasons.get(answers.INVALID, 0) == source.n_rows:
             files.give_up(output)
-            raise none_scored(model, pieces.first_rows(source, 1), job)
+            raise none_scored(model, tables.first_rows(source, 1), job)
         source.check_unchanged()
         with files.writing(output):
             files.finish(output, folder, record)
-        log_predictions(record, pieces.first_rows(source, SOME_ROWS), str(output))
+        log_predictions(record, tables.first_rows(source, SOME_ROWS), str(output))
     return Predicted(output=str(output), already=False, kept=kept, predictions=record)
 
 
@@ -163,31 +207,26 @@ def check_columns(job: Job, columns: tuple[str, ...]) -> None:
             msg = f"data {job.settings.data} has no column {name!r}, which key names; "
             raise InvalidDataError(msg + nearest(name, columns))
         if name in served:
-            msg = (
+            raise InvalidSettingsError(
                 f"key names {name!r}, which is also a column of the answers; rename that column of "
                 "the data, or leave it out of key"
             )
-            raise InvalidSettingsError(msg)
     twice = [name for name, n in Counter(job.settings.key).items() if n > 1]
     if twice:
-        msg = f"key names {twice[0]!r} more than once"
-        raise InvalidSettingsError(msg)
+        raise InvalidSettingsError(f"key names {twice[0]!r} more than once")
     empty = pd.DataFrame(columns=list(columns))
     if tables.features(empty, job.asked.inputs, job.settings.key) is None:
         lacking = tables.missing_features(empty, job.asked.inputs)
-        msg = f"data {job.settings.data} cannot be scored: {lacking}"
-        raise InvalidDataError(msg)
+        raise InvalidDataError(f"data {job.settings.data} cannot be scored: {lacking}")
 
 
-def already_there(
-    job: Job, output: Path, digest: Callable[[], str], say: Callable[[str], None]
-) -> Predicted | None:
+def already_there(job: Job, output: Path, digest: Callable[[], str]) -> Predicted | None:
     """Return the answers that are there, None where there are none or they are to be replaced."""
     if not files.is_taken(output):
         return None
     known = files.read_manifest(output)
     if known is not None and job.made(known) and known.data.digest == digest():
-        say(f"{output} is there, of the same model and the same rows: nothing to do")
+        LOGGER.info(f"{output} is there, of the same model and the same rows: nothing to do")
         return Predicted(output=str(output), already=True, kept=0, predictions=known)
     files.check_replaceable(output, known, overwrite=job.settings.overwrite)
     return None
@@ -205,11 +244,11 @@ def _answer_parts(
     columns: dict[str, str] = {}
     kept = 0
     with progress(what="answering data", unit="rows", total=source.n_rows) as bar:
-        for number, piece in enumerate(pieces.pieces(source, size, job.settings.key)):
-            own = digests.digest_sums(digests.row_hashes(piece.rows))
+        for number, piece in enumerate(tables.pieces(source, size, job.settings.key)):
+            own = hashes.digest_sums(hashes.row_hashes(piece.rows))
             sums += own
             name, n = f"part-{number:05d}.parquet", len(piece.rows)
-            footer = json.dumps({"rows": digests.digest_of(source.columns, own), "by": made_by})
+            footer = json.dumps({"rows": hashes.digest_of(source.columns, own), "by": made_by})
             columns = columns or _types(piece.kept, job)
             found = files.read_part(folder / name, footer, n)
             if found is None:
@@ -222,7 +261,7 @@ def _answer_parts(
                 bar.update(n)
             reasons += found
             parts[name] = n
-    digest = digests.digest_of(source.columns, sums)
+    digest = hashes.digest_of(source.columns, sums)
     data = DataRecord(
         source=job.settings.data, digest=digest, n_rows=source.n_rows, n_used=source.n_rows
     )
@@ -241,15 +280,15 @@ def with_counts(record: Predictions, reasons: Counter[str], parts: dict[str, int
     )
 
 
-def _answer_piece(job: Job, model: PyFuncModel, piece: pieces.Piece, bar: Any) -> pa.Table:
+def _answer_piece(job: Job, model: PyFuncModel, piece: tables.Piece, bar: Any) -> pa.Table:
     """Return the rows of a part: the columns kept, and the answers."""
-    answers = []
+    parts = []
     for start, batch in _batches(piece.rows, job.settings.batch_rows):
         given = tables.features(batch, job.asked.inputs, job.settings.key)
         assert given is not None  # noqa: S101  # for mypy; told before
-        answers.append(answering.answer(model, given, job.asked, piece.start + start))
+        parts.append(answers.answer(model, given, job.asked, piece.start + start))
         bar.update(len(batch))
-    table = pa.concat_tables(answers)
+    table = pa.concat_tables(parts)
     for place, name in enumerate(job.settings.key):
         table = table.add_column(place, piece.kept.schema.field(name), piece.kept.column(name))
     return table
@@ -272,7 +311,7 @@ def none_scored(model: PyFuncModel, row: pd.DataFrame, job: Job) -> InvalidDataE
     try:
         model.predict(given)
     except Exception as error:  # whatever it is, the user wants to know
-        why = stores.reason(error)
+        why = messages.reason(error)
     return InvalidDataError(
         f"not one row of data {job.settings.data} can be scored, so no output was made; the model "
         f"says of the first row: {why}"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
 import mlflow
 from mlflow.exceptions import MlflowException
 
-from scrib_mlflow.adapters import registration, runs, stores
-from scrib_mlflow.adapters.parameters import read_settings
+from scrib_mlflow import messages
 from scrib_mlflow.errors import StoreError
+from scrib_mlflow.options import Register
+from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.registry import models, runs, stores
+from scrib_mlflow.report import words
 from scrib_mlflow.results import SetClassifier, from_json
-from scrib_mlflow.settings import Register
 from scrib_mlflow.workflows.calibrate import Calibration, summary
+
+LOGGER = logging.getLogger(__name__)
 
 __all__ = ["register", "run", "summary"]
 
@@ -35,10 +39,10 @@ def register(run_id: str, **parameters: Any) -> Calibration:
         As `calibrate` would have returned.
     """
     settings = read_settings(Register, {"run_id": run_id, **parameters})
-    return run(settings, say=lambda _: None)
+    return run(settings)
 
 
-def run(settings: Register, say: Callable[[str], None]) -> Calibration:
+def run(settings: Register) -> Calibration:
     """Do what `register` does."""
     with stores.short_waits():
         stores.check_stores()
@@ -48,21 +52,27 @@ def run(settings: Register, say: Callable[[str], None]) -> Calibration:
             run_id=settings.run_id, artifact_path="scrib.json"
         )
     except (MlflowException, OSError) as error:
-        msg = f"run {settings.run_id} holds no set classifier: {stores.reason(error)}"
-        raise StoreError(msg) from error
+        raise StoreError(
+            f"run {settings.run_id} holds no set classifier: {messages.reason(error)}"
+        ) from error
     text = Path(path).read_text(encoding="utf-8")
     record = from_json(text)
     if not isinstance(record, SetClassifier) or runs.MODEL_URI not in tags:
-        msg = f"run {settings.run_id} has logged no model; run calibrate again"
-        raise StoreError(msg)
+        raise StoreError(f"run {settings.run_id} has logged no model; run calibrate again")
     name = settings.registered_model_name or tags[runs.NAME]
     alias = settings.alias or tags[runs.ALIAS]
-    registration.check_names(name, alias, record.base)
+    models.check_names(name, alias, record.base)
     with stores.short_waits():
         stores.check_may_register(name)
-    say(f"registering {tags[runs.MODEL_URI]}")
-    version = registration.register(
-        tags[runs.MODEL_URI], record, text, settings.run_id, name, alias
+    LOGGER.info(f"registering {tags[runs.MODEL_URI]}")
+    version = models.register(
+        tags[runs.MODEL_URI],
+        record,
+        text,
+        settings.run_id,
+        name,
+        alias,
+        words.description(record, settings.run_id),
     )
     return Calibration(
         name=name,

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from scrib_mlflow.core.answers import (
+from scrib_mlflow.core.reports import (
     MOST_POINTS,
     Answers,
     choose_examples,

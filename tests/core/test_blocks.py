@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from scrib_mlflow import OptimalRule, SelectiveRule, ThresholdRule, predict_sets, with_candidates
-from scrib_mlflow.core import blocks
-from scrib_mlflow.core.blocks import row_blocks
-from scrib_mlflow.core.gap import measure_gap
-from scrib_mlflow.core.recalibrate import Recalibration, recalibrate
+from scrib_mlflow.core import inputs
+from scrib_mlflow.core.inputs import row_blocks
+from scrib_mlflow.core.optimal import measure_gap, recalibrate
+from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.serving import recalibrated, rule_sets
 from scrib_mlflow.synthetic import draw_scores
@@ -27,7 +27,7 @@ ASKED = make_constraints(Targets(), tuple("01234"))
 
 @pytest.mark.parametrize("n", [0, 1, 6, 7, 8, 700])
 def test_blocks_cover_every_row_once(n, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(inputs, "BLOCK_ROWS", 7)
     assert [row for of in row_blocks(n) for row in range(n)[of]] == list(range(n))
 
 
@@ -37,7 +37,7 @@ def test_results_do_not_depend_on_the_size_of_blocks(size, monkeypatch):
     trust = scores[:, 0]
     wanted = with_candidates(OPTIMAL, scores, labels, 0.9)
     bound = measure_gap(OPTIMAL, scores, ASKED, MAP, scores, 0)
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", size)
+    monkeypatch.setattr(inputs, "BLOCK_ROWS", size)
     for rule in (OPTIMAL, ThresholdRule(thresholds=(0.5, 0.1, 0.2, 0.2, 0.2))):
         sets = rule_sets(asdict(rule), scores)
         np.testing.assert_array_equal(predict_sets(scores, rule), sets)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scrib_mlflow import OptimalRule, predict_sets, with_candidates
-from scrib_mlflow.core.candidates import own_probabilities, threshold_between, threshold_rank
+from scrib_mlflow.core.rules import own_probabilities, threshold_between, threshold_rank
 from scrib_mlflow.errors import InvalidLabelsError, ScribError
 from scrib_mlflow.synthetic import draw_scores
 from tests.oracles import optimal_answer

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from scrib_mlflow.core.dual import are_probabilities
-from scrib_mlflow.core.least_abstention import abstention_bound
+from scrib_mlflow.core.dual import abstention_bound
+from scrib_mlflow.core.inputs import are_probabilities
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 

@@ -5,11 +5,17 @@ import pytest
 from scipy import stats
 
 from scrib_mlflow import draw_path
-from scrib_mlflow.core import error_tables
-from scrib_mlflow.core.bounds import allowed_errors, passing_errors, smooth_table
-from scrib_mlflow.core.error_tables import COARSE_ENTRIES, EXACT_ROWS, ErrorTable, smooth_errors
-from scrib_mlflow.core.kernels import RATIO, term_excess
-from scrib_mlflow.core.objective import Ambiguity, Margin, make_objective
+from scrib_mlflow.core import bounds
+from scrib_mlflow.core.bounds import (
+    COARSE_ENTRIES,
+    EXACT_ROWS,
+    ErrorTable,
+    allowed_errors,
+    passing_errors,
+    smooth_errors,
+    smooth_table,
+)
+from scrib_mlflow.core.loss import RATIO, Ambiguity, Margin, make_objective, term_excess
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 
@@ -71,8 +77,8 @@ def test_paths_hardly_feel_how_coarse_a_table_is(rule, monkeypatch):
     scores, labels = draw_scores(2_000, noise=3**0.5, seed=4)
     options = {"rule": rule, "certify_rows": 20_000}
     fine = draw_path(scores, labels, 0.15, **options)
-    monkeypatch.setattr(error_tables, "EXACT_ROWS", 1_000)
-    monkeypatch.setattr(error_tables, "COARSE_ENTRIES", 500)
+    monkeypatch.setattr(bounds, "EXACT_ROWS", 1_000)
+    monkeypatch.setattr(bounds, "COARSE_ENTRIES", 500)
     coarse = draw_path(scores, labels, 0.15, **options)
     assert coarse != fine
     for power in (0.9, 0.5, 0.1):  # what a chance to pass costs

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from scrib_mlflow import ScribError, SelectiveRule, evaluate_sets, fit_thresholds, predict_sets
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl

@@ -45,7 +45,7 @@ def test_the_certificate_is_the_binomial_test_of_the_served_rule_on_rows_the_pat
     assert not set(hashes.query("part == 'fit'")["hash"]) & set(
         hashes.query("part == 'certify'")["hash"]
     )
-    from scrib_mlflow.adapters.digests import case_hashes  # noqa: PLC0415
+    from scrib_mlflow.rows.hashes import case_hashes  # noqa: PLC0415
 
     labels = np.array([CLASSES.index(name) for name in rows["label"]])
     certify = np.isin(

@@ -12,11 +12,11 @@ from mlflow.models import infer_signature
 from sklearn.linear_model import LogisticRegression
 
 import scrib_mlflow
-from scrib_mlflow.adapters.digests import case_hashes, key_hashes
 from scrib_mlflow.cli import main
-from scrib_mlflow.core.split import split_rows
+from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.workflows import compare as workflow
+from scrib_mlflow.rows.hashes import case_hashes, key_hashes
+from scrib_mlflow.workflows import compare
 from tests.conftest import using
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 
@@ -127,10 +127,9 @@ def test_the_rows_are_those_that_calibrate_fits(base, monkeypatch):
 
     def instead(scores, labels, *_, **options):
         seen.update(scores=scores, labels=labels, classes=options["classes"])
-        msg = "enough"
-        raise ScribError(msg)
+        raise ScribError("enough")
 
-    monkeypatch.setattr(workflow, "compare_rules", instead)
+    monkeypatch.setattr(compare, "compare_rules", instead)
     with pytest.raises(ScribError, match="enough"):
         scrib_mlflow.compare(base, "rows.parquet", "label", seed=3)
     assert mlflow.active_run() is None
@@ -177,7 +176,7 @@ def test_trust_is_no_input_of_a_model_that_names_none(base, rows):
     done = scrib_mlflow.compare("models:/unnamed/1", "rows.parquet", "label", **options)
     assert done.comparison.methods[-1] == "SGR on sure"
     assert done.comparison.curves == ()
-    assert "AUC" not in workflow.summary(done)
+    assert "AUC" not in compare.summary(done)
     figures = mlflow.artifacts.list_artifacts(run_id=done.run_id, artifact_path="figures")
     assert "figures/curves.png" not in [item.path for item in figures]
 
@@ -186,7 +185,7 @@ def test_logits_leave_the_optimal_rule_out_with_a_word(base):
     options = {"scores_from": "decision_function", "repeats": 1}
     done = scrib_mlflow.compare(base, "rows.parquet", "label", **options)
     assert "optimal" not in done.comparison.methods
-    assert "optimal is left out: the scores are no probabilities" in workflow.summary(done)
+    assert "optimal is left out: the scores are no probabilities" in compare.summary(done)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from scrib_mlflow.adapters.parameters import read_settings
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.settings import Demo
+from scrib_mlflow.options import Demo
+from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.workflows import demo
 
 
@@ -33,5 +33,5 @@ def test_the_demo_deletes_no_folder_that_is_not_its_own(tmp_path):
     (tmp_path / "precious").write_text("data", encoding="utf-8")
     settings = read_settings(Demo, {"folder": str(tmp_path)})
     with pytest.raises(ScribError, match="not of an earlier demo"):
-        demo.run(settings, say=lambda _: None)
+        demo.run(settings)
     assert (tmp_path / "precious").exists()

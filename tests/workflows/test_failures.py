@@ -9,8 +9,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
-from scrib_mlflow.adapters import registration
 from scrib_mlflow.errors import ScribError, StoreError
+from scrib_mlflow.registry import models
 from tests.models import CLASSES, FEATURES, draw_table, register_pipeline
 
 
@@ -22,8 +22,7 @@ def versions():
 
 
 def no_alias(*_):
-    msg = "Permission denied"
-    raise MlflowException(msg)
+    raise MlflowException("Permission denied")
 
 
 def test_a_refused_registration_leaves_no_version_and_can_be_finished(base, monkeypatch):
@@ -95,14 +94,14 @@ def test_an_earlier_version_stays_when_a_later_registration_is_refused(base, mon
 
 
 def test_a_model_that_serves_other_sets_than_were_counted_is_never_registered(base, monkeypatch):
-    log_model = registration.log_model
+    log_model = models.log_model
 
     def spoilt(record, *rest):
         rule = type(record.rule)(thresholds=(0.99, 0.99, 0.99))
         other = type(record)(**{**{n: getattr(record, n) for n in record.__slots__}, "rule": rule})
         return log_model(other, *rest)
 
-    monkeypatch.setattr(registration, "log_model", spoilt)
+    monkeypatch.setattr(models, "log_model", spoilt)
     with pytest.raises(ScribError, match="when served, but"):
         scrib_mlflow.calibrate(base, "fit.parquet", "label")
     assert versions() == {("base", "1")}

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 import scrib_mlflow
-from scrib_mlflow.adapters.digests import case_hashes, key_hashes
 from scrib_mlflow.cli import main
-from scrib_mlflow.core.split import split_rows
+from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.workflows import frontier as workflow
+from scrib_mlflow.rows.hashes import case_hashes, key_hashes
+from scrib_mlflow.workflows import frontier
 from tests.conftest import using
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
 
@@ -95,7 +95,7 @@ def watch(monkeypatch):
     def instead(scores, labels, **options):
         raise SeenError(scores, labels, options)
 
-    monkeypatch.setattr(workflow, "draw_frontier", instead)
+    monkeypatch.setattr(frontier, "draw_frontier", instead)
 
 
 def test_the_rows_are_those_that_calibrate_fits_in_whatever_order(base, rows, monkeypatch):
@@ -133,7 +133,7 @@ def test_looking_at_the_certify_rows_is_recorded_and_counts_as_a_use(store, rows
     assert run.data.tags["scrib.used_certify_rows"] == "true"
     assert run.data.tags["scrib.ledger_digest"] == done.data.digest
     assert "no longer holds as stated" in run.data.tags["mlflow.note.content"]
-    assert "no longer holds as stated" in workflow.summary(done)
+    assert "no longer holds as stated" in frontier.summary(done)
     assert explore(base, use_certify_rows=True, group="who").use.number == 1  # again
     explore(base)  # leaves them alone
     later = scrib_mlflow.calibrate(base, "rows.parquet", "label", risk_targets=0.3)

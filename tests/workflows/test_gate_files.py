@@ -39,7 +39,7 @@ def test_a_changed_scrib_json_is_noticed(certified, what):
 
 
 def test_a_changed_scrib_json_with_a_changed_tag_is_noticed_by_its_own_numbers(certified):
-    from scrib_mlflow.results import seal  # noqa: PLC0415
+    from scrib_mlflow.records import seal  # noqa: PLC0415
 
     path = stored_file("2")
     record = json.loads(path.read_text())
@@ -55,7 +55,7 @@ def test_a_changed_scrib_json_with_a_changed_tag_is_noticed_by_its_own_numbers(c
 
 def reseal(version, change):
     """Change a stored scrib.json, and every digest that names it."""
-    from scrib_mlflow.results import seal  # noqa: PLC0415
+    from scrib_mlflow.records import seal  # noqa: PLC0415
 
     path = stored_file(version)
     record = json.loads(path.read_text())

@@ -14,10 +14,10 @@ import requests
 from scipy import special, stats
 
 import scrib_mlflow
-from scrib_mlflow.adapters.registration import version_tags
-from scrib_mlflow.adapters.servers import serve
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.results import seal
+from scrib_mlflow.records import seal
+from scrib_mlflow.registry.models import version_tags
+from scrib_mlflow.workflows.demo import serve
 from tests.conftest import copy_store, using
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
 from tests.oracles import optimal_answer
@@ -85,7 +85,7 @@ def test_the_certificate_is_the_binomial_test_of_the_formula_on_rows_the_path_ne
     assert record["certified"]
     rows = pd.read_parquet("rows.parquet")
     labels = np.array([CLASSES.index(name) for name in rows["label"]])
-    from scrib_mlflow.adapters.digests import case_hashes  # noqa: PLC0415
+    from scrib_mlflow.rows.hashes import case_hashes  # noqa: PLC0415
 
     run_id = mlflow.MlflowClient().get_model_version("base-scrib", "2").run_id
     hashes = pd.read_parquet(

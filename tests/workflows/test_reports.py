@@ -10,10 +10,10 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
-from scrib_mlflow.adapters import verdicts
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.registry.models import read_stored
+from scrib_mlflow.report.words import headline
 from scrib_mlflow.workflows.gate import summary
-from scrib_mlflow.workflows.served import read_stored
 from tests.models import FEATURES, draw_mixture
 from tests.pages import Page, read_tables
 from tests.workflows.gates import NAME
@@ -157,8 +157,7 @@ def test_a_changed_version_is_not_said_to_be_certified():
 @pytest.mark.usefixtures("certified")
 def test_an_alias_that_could_not_be_moved_is_no_pass_in_the_report(monkeypatch):
     def denied(*_):
-        msg = "Permission denied"
-        raise MlflowException(msg)
+        raise MlflowException("Permission denied")
 
     monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", denied)
     with pytest.raises(ScribError, match="could not be moved"):
@@ -196,10 +195,9 @@ def test_rows_that_were_partly_fitted_prove_nothing():
 @pytest.mark.usefixtures("certified")
 def test_a_report_that_cannot_be_drawn_undoes_nothing(monkeypatch):
     def broken(*_):
-        msg = "no <ink>"
-        raise RuntimeError(msg)
+        raise RuntimeError("no <ink>")
 
-    monkeypatch.setattr("scrib_mlflow.adapters.report.draw", broken)
+    monkeypatch.setattr("scrib_mlflow.report.page.draw", broken)
     done = scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", seed=1)
     assert mlflow.MlflowClient().get_model_version(done.name, done.version)
     told = load(done.run_id)
@@ -212,11 +210,11 @@ def test_a_report_that_cannot_be_drawn_undoes_nothing(monkeypatch):
 @pytest.mark.usefixtures("certified")
 def test_a_headline_leaves_out_what_is_waived():
     record = read_stored(f"models:/{NAME}/1").record
-    assert "every class risk is at most its target, if" in verdicts.headline(record)
+    assert "every class risk is at most its target, if" in headline(record)
     waived = replace(record, waived=("hard",), risk_targets={"easy": 0.1, "middle": 0.1})
-    told = verdicts.headline(waived)
+    told = headline(waived)
     assert "every class risk but that of hard is at most its target" in told
     none = replace(record, waived=record.classes, risk_targets={}, overall_target=0.1)
-    told = verdicts.headline(none)
+    told = headline(none)
     assert "the overall risk is at most its target, of single classes nothing is proved" in told
     assert "every class" not in told

@@ -1,1 +1,0 @@
-"""The code that touches MLflow stores, files and figures."""

@@ -1,0 +1,533 @@
+"""The certificate: what certify rows prove about the risks of a rule that was fixed before them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
+from scrib_mlflow.core.counts import (
+    LEAST_GROUPS,
+    GroupSums,
+    add_group_sums,
+    check_groups,
+    effective_counts,
+    sum_groups,
+)
+from scrib_mlflow.core.inputs import NAN, Labelled, Labels, as_number, check_rows, check_trust
+from scrib_mlflow.core.rules import Fit, Rule, predict_sets
+from scrib_mlflow.core.targets import (
+    Constraint,
+    Target,
+    Targets,
+    _members,
+    claim_targets,
+    claimed,
+    make_constraints,
+)
+from scrib_mlflow.errors import InvalidLabelsError, InvalidWeightsError, ScribError
+from scrib_mlflow.messages import percent
+
+SHARES = np.linspace(0.05, 0.99, 20)  # of the highest bet; each is best for another true risk
+Status = Literal[
+    "certified", "passes alone", "not certified", "silent", "no data", "too few groups"
+]
+
+
+def explain(claim: Claim) -> str:
+    """Return what keeps a claim from passing."""
+    if claim.status == "silent":
+        return f"silent, none of its {claim.n:,} rows is certain"
+    if claim.status == "no data":
+        return "no rows"
+    if claim.status == "too few groups":
+        return f"only {claim.n_groups} groups with certain rows"
+    return (
+        f"{claim.n_wrong:,} of {claim.n_certain:,} certain rows wrong, upper bound "
+        f"{percent(claim.risk_upper)} above the target {percent(claim.target)}"
+    )
+
+
+def reasons(certificate: Certificate) -> list[str]:
+    """Return why a certificate does not pass, claim by claim."""
+    return [
+        f"{claim.name}: {explain(claim)}"
+        for claim in certificate.claims
+        if claim.status not in {"certified", "passes alone"}
+    ] or ["nothing is claimed"]
+
+
+def spending(level: float, number: int) -> float:
+    """Return the part of an error probability that a use has; all parts add up to it."""
+    return level * 6 / (math.pi * number) ** 2
+
+
+def log_winnings(
+    weights: NDArray[np.float64],  # (n,) of certain rows, at most 1
+    wrong: NDArray[np.bool_],  # (n,)
+    target: float,
+) -> NDArray[np.float64]:
+    """Return the logarithm of what each bet of `SHARES` has made of 1 after these rows."""
+    z = weights * (wrong - target)
+    return np.array([np.log1p(-share / (1 - target) * z).sum() for share in SHARES])
+
+
+def bet_p_values(winnings: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return p-values from the log winnings (c, bets) of each claim."""
+    evidence = special.logsumexp(winnings, axis=1) - np.log(winnings.shape[1])
+    return np.exp(-np.maximum(evidence, 0.0))
+
+
+def check_shares(
+    rows: Labelled, max_weight: float | None, *, grouped: bool
+) -> NDArray[np.float64] | None:
+    """Return weights as shares of the highest possible one; None where each row counts as one."""
+    if len(rows.soft):
+        raise InvalidLabelsError(
+            "labels are a matrix, but a certificate needs the one true class of each row"
+        )
+    if rows.counted and max_weight is None:
+        return None
+    if grouped:
+        raise InvalidWeightsError(
+            "rows have groups and weights, which no certificate covers; leave one of them out"
+        )
+    if max_weight is None:
+        raise InvalidWeightsError(
+            "sample_weight has other weights than 0 and 1: weighted errors are not binomial, so "
+            "the exact certificate does not hold. Pass max_weight, the highest weight a row can "
+            "have, fixed before looking at the weights; or keep each row with probability "
+            "weight / max_weight and certify the kept ones without weights"
+        )
+    most = as_number("max_weight", max_weight, low=0, high=np.inf)
+    if rows.weights.max() > most:
+        raise InvalidWeightsError(
+            f"a row weighs {rows.weights.max():g}, more than max_weight = {most:g}; "
+            "find a bound that no row can exceed, and certify on rows not looked at before"
+        )
+    return rows.weights / most
+
+
+class Bets(NamedTuple):
+    """Weighted rows: what bets against each claim's opposite have won, and its weighted risk."""
+
+    winnings: NDArray[np.float64]  # (c, bets) logarithms
+    risk: NDArray[np.float64]  # (c,) NaN without certain rows
+
+
+class Tally(NamedTuple):
+    """Rows of each claim, counted; with sums over groups, or with bets where rows are weighted."""
+
+    n: NDArray[np.int64]  # (c,)
+    n_certain: NDArray[np.int64]  # (c,)
+    n_wrong: NDArray[np.int64]  # (c,) certain rows whose member is another class
+    groups: GroupSums | None = None
+    bets: Bets | None = None
+
+
+class Refutation(NamedTuple):
+    """What rows say against the claims."""
+
+    p_values: NDArray[np.float64]  # (c,) of "the risk is at most its target"
+    refuted: NDArray[np.bool_]  # (c,)
+
+
+def tally_sets(
+    sets: NDArray[np.bool_],  # (n, k)
+    labels: Labels,  # (n,)
+    constraints: Sequence[Constraint],
+    groups: NDArray[np.int64] | None = None,  # (n,) codes from 0
+    weights: NDArray[np.float64] | None = None,  # (n,) shares of the highest possible weight
+) -> Tally:
+    """Count the rows of each claim."""
+    n, k = sets.shape
+    members = _members(constraints, k)
+    certain = np.count_nonzero(sets, axis=1) == 1
+    wrong = certain & ~sets[np.arange(n), labels]
+    tally = Tally(
+        n=members @ np.bincount(labels, minlength=k),
+        n_certain=members @ np.bincount(labels[certain], minlength=k),
+        n_wrong=members @ np.bincount(labels[wrong], minlength=k),
+    )
+    rows = (member[labels] & certain for member in members.astype(np.bool_))
+    if groups is not None:
+        return tally._replace(groups=sum_groups(groups, wrong, rows))
+    if weights is not None:
+        return tally._replace(bets=_bet(rows, wrong, weights, claim_targets(constraints)))
+    return tally
+
+
+def add_tallies(tallies: Iterable[Tally]) -> Tally:
+    """Return the tally of all rows from those of their parts, in which no group may be divided."""
+    parts = list(tallies)
+    if not parts or any(part.bets is not None for part in parts):
+        raise ValueError(
+            "tallies add up where there is one at least, and where rows have no weights"
+        )
+    sums = [part.groups for part in parts if part.groups is not None]
+    if sums and len(sums) < len(parts):
+        raise ValueError(
+            "some tallies have groups and others have none; count all parts the same way"
+        )
+    return Tally(
+        n=np.sum([part.n for part in parts], axis=0),
+        n_certain=np.sum([part.n_certain for part in parts], axis=0),
+        n_wrong=np.sum([part.n_wrong for part in parts], axis=0),
+        groups=add_group_sums(sums) if sums else None,
+    )
+
+
+def p_values(
+    tally: Tally, constraints: Sequence[Constraint], *, level: float
+) -> NDArray[np.float64]:
+    """Return the p-value of "the risk is above its target" for each claim; 1 without certain rows.
+
+    The level matters only where rows are grouped, and then slightly.
+    """
+    if tally.bets is not None:
+        return bet_p_values(tally.bets.winnings)
+    targets = claim_targets(constraints)
+    p = binomial_tail(*independent_counts(tally, level), targets)
+    if tally.groups is not None:
+        p = np.maximum(p, binomial_tail(*counts_without_errors(tally, level), targets))
+    return p
+
+
+def passes(tally: Tally, p: NDArray[np.float64], level: float) -> bool:
+    """Return whether the p-values prove all claims at once.
+
+    A rule with any risk above its target passes with a probability of at most `level`: that of the
+    claim which is false. So there is no factor for the number of claims. Claims with too few groups
+    never pass, nor does a rule of which nothing is claimed.
+    """
+    enough = tally.groups is None or bool((tally.groups.counts >= LEAST_GROUPS).all())
+    return enough and highest(p) <= level
+
+
+def refuted(tally: Tally, constraints: Sequence[Constraint], level: float) -> Refutation:
+    """Return which claims the rows refute; true claims survive with probability 1 - level.
+
+    One claim is enough to refute a rule, so each is tested at level / claims.
+    """
+    each = level / max(len(tally.n), 1)
+    certain, wrong = independent_counts(tally, each)
+    if tally.groups is not None:  # one group says nothing of groups; better refute too much then
+        known = tally.groups.counts >= 2
+        certain = np.where(known, certain, tally.n_certain)
+        wrong = np.where(known, wrong, tally.n_wrong)
+    some = wrong > 0
+    right = np.where(some, certain - wrong, 0.0)
+    tail = special.betainc(np.where(some, wrong, 1.0), right + 1, claim_targets(constraints))
+    p = np.where(some, tail, 1.0)
+    return Refutation(p, p <= each)
+
+
+def independent_counts(
+    tally: Tally, level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return certain and wrong rows of each claim, as many as they are worth if independent."""
+    if tally.groups is not None:
+        return effective_counts(tally.n_certain, tally.n_wrong, tally.groups, level)
+    return tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
+
+
+def counts_without_errors(
+    tally: Tally, level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what the groups of each claim would be worth if no row were wrong.
+
+    A few scattered errors make the rows of a group look independent, which they may not be: more
+    errors must never prove more than none would.
+    """
+    assert tally.groups is not None  # noqa: S101  # for mypy; only groups have such counts
+    none = np.zeros_like(tally.groups.product)
+    sums = tally.groups._replace(wrong_squared=none, product=none)
+    return effective_counts(tally.n_certain, np.zeros_like(tally.n_wrong), sums, level)
+
+
+def binomial_tail(
+    n: NDArray[np.float64], wrong: NDArray[np.float64], targets: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return P(Binomial(n, target) <= wrong), also for counts that are not whole."""
+    inside = wrong < n
+    right = np.where(inside, n - wrong, 1.0)
+    return np.where(inside, special.betaincc(wrong + 1, right, targets), 1.0)
+
+
+def highest(p: NDArray[np.float64]) -> float:
+    """Return the highest p-value, 1 where nothing is claimed."""
+    return float(p.max()) if len(p) else 1.0
+
+
+def _bet(
+    certain: Iterable[NDArray[np.bool_]],
+    wrong: NDArray[np.bool_],
+    weights: NDArray[np.float64],
+    targets: NDArray[np.float64],
+) -> Bets:
+    """Bet on the certain rows of each claim."""
+    winnings, risks = [], []
+    for rows, target in zip(certain, targets, strict=True):
+        winnings.append(log_winnings(weights[rows], wrong[rows], target))
+        risks.append(np.average(wrong[rows], weights=weights[rows]) if rows.any() else NAN)
+    return Bets(np.array(winnings), np.array(risks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What certify rows say of one risk."""
+
+    name: str  # a class, a risk group or "overall"
+    classes: tuple[str, ...]
+    target: float
+    n: int
+    n_certain: int
+    n_wrong: int
+    risk: float  # NaN without certain rows
+    p_value: float  # of "the risk is above its target"; 1 without certain rows
+    risk_upper: float  # by itself; 1 without certain rows, NaN where rows are weighted
+    risk_upper_simultaneous: float  # of all claims at once
+    risk_upper_kl: float  # the paper's Theorem 4.2, from plain counts
+    status: Status
+    n_groups: int | None = None  # groups with certain rows; None where rows are not grouped
+    n_effective: float | None = None  # independent rows that the certain ones are worth
+    p_value_iid: float | None = None  # as if the rows of a group were independent
+    risk_upper_iid: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Whether every risk is proved to be at most its target, and what rows say of each.
+
+    The upper bounds hold for a rule that was fixed beforehand; those of a rule that `certify_path`
+    chose on the same rows are descriptive.
+    """
+
+    confidence: float
+    level: float  # the error probability spent: 1 - confidence
+    passed: bool
+    p_value: float  # the highest of the claims'
+    approximate: bool  # rows are grouped
+    n_groups: int | None
+    claims: tuple[Claim, ...]
+    waived: tuple[str, ...]  # classes of which nothing is claimed
+
+
+class PathTest(NamedTuple):
+    """A fixed-sequence test along a path of rules."""
+
+    p_values: tuple[float, ...]  # of the rules tested
+    chosen: int | None  # the last rule that passed
+    certificate: Certificate  # of the chosen rule; of the first where none passed
+
+
+def certify_sets(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    rule: Fit | Rule | Sequence[float],
+    risk_targets: Target | None = 0.1,
+    *,
+    confidence: float = 0.95,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+    risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
+    waive: Sequence[str] = (),
+    groups: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    max_weight: float | None = None,
+    trust: ArrayLike | None = None,
+) -> Certificate:
+    """Prove on labelled rows that a rule keeps its risk targets, or say where that fails.
+
+    The proof holds for a rule that was fixed before these rows were looked at; on the rows of its
+    own fit it proves nothing. A rule with any risk above its target passes with a probability of at
+    most 1 - confidence.
+
+    Parameters
+    ----------
+    scores : (n, k) array
+    labels : (n,) array
+        Class names or indices.
+    rule : Fit, Rule or sequence of k floats
+    risk_targets : float or mapping of class names to floats, optional
+        The highest share of wrong rows among the certain rows of a class.
+    confidence : float
+        Between 0.5 and 1.
+    classes : sequence, optional
+        Class names in column order; those of the fit, or the column numbers.
+    overall_target : float, optional
+        The highest share of wrong rows among all certain rows.
+    risk_groups : mapping of names to (class names, target), optional
+        Targets for the rows of several classes together.
+    waive : sequence of class names
+        Classes of which nothing shall be claimed.
+    groups : (n,) array, optional
+        Which rows belong together, such as the patient of each row. The certificate is approximate
+        then, and needs 30 groups with certain rows of each claim.
+    sample_weight : (n,) array, optional
+        Weights that make the rows stand for others, as a function of the row. Other weights than 0
+        and 1 need `max_weight`; upper bounds are NaN then.
+    max_weight : float, optional
+        The highest weight that a row can have, fixed before the weights were looked at.
+    trust : (n,) array, optional
+        For a selective rule that was fitted on trust.
+
+    Returns
+    -------
+    Certificate
+    """
+    level = 1.0 - as_number("confidence", confidence, low=0.5, high=1)
+    names = rule.classes if isinstance(rule, Fit) and classes is None else classes
+    rows = check_rows(scores, labels, names, sample_weight, least_rows=1)
+    shares = check_shares(rows, max_weight, grouped=groups is not None)
+    targets = Targets(
+        risk_targets=risk_targets,
+        overall_target=overall_target,
+        risk_groups=risk_groups,
+        waive=waive,
+    )
+    constraints = make_constraints(targets, rows.classes)
+    if trust is not None:
+        trust = check_trust(trust, len(rows.kept))[rows.kept]
+    sets = predict_sets(rows.scores, rule.rule if isinstance(rule, Fit) else rule, trust=trust)
+    codes = None if groups is None else check_groups(groups, len(rows.kept))[rows.kept]
+    tally = tally_sets(sets, rows.labels, constraints, codes, shares)
+    return make_certificate(tally, constraints, rows.classes, level=level, waived=waive)
+
+
+def certify_path(
+    tallies: Iterable[Tally],
+    constraints: Sequence[Constraint],
+    classes: tuple[str, ...],
+    *,
+    level: float,
+    waived: Sequence[str] = (),
+) -> PathTest:
+    """Test rules in order up to the first that fails, and choose the last that passed.
+
+    Each is given by its tally on the same certify rows, on which neither the rules nor their order
+    may depend. Tallies are taken one by one: hand in a generator,
+    ``(tally_sets(predict_sets(scores, rule), labels, constraints) for rule in rules)``.
+    """
+    found: list[float] = []
+    chosen, shown = None, None
+    for index, tally in enumerate(tallies):
+        p = p_values(tally, constraints, level=level)
+        found.append(highest(p))
+        passed = passes(tally, p, level)
+        if passed or shown is None:
+            shown = tally
+        if not passed:
+            break
+        chosen = index
+    if shown is None:
+        raise ScribError("the path has no rule to test; give it at least one")
+    certificate = make_certificate(shown, constraints, classes, level=level, waived=waived)
+    return PathTest(tuple(found), chosen, certificate)
+
+
+def make_certificate(
+    tally: Tally,
+    constraints: Sequence[Constraint],
+    classes: tuple[str, ...],
+    *,
+    level: float,
+    waived: Sequence[str] = (),
+) -> Certificate:
+    """Return the certificate that the counts of certify rows give."""
+    p = p_values(tally, constraints, level=level)
+    passed = passes(tally, p, level)
+    numbers = _numbers(tally, constraints, level)
+    groups = tally.groups
+    return Certificate(
+        confidence=1.0 - level,
+        level=level,
+        passed=passed,
+        p_value=highest(p),
+        approximate=groups is not None,
+        n_groups=None if groups is None else groups.total,
+        claims=tuple(
+            Claim(
+                name=constraint.name,
+                classes=tuple(classes[j] for j in constraint.classes),
+                target=constraint.target,
+                n=int(tally.n[c]),
+                n_certain=int(tally.n_certain[c]),
+                n_wrong=int(tally.n_wrong[c]),
+                p_value=float(p[c]),
+                status=_status(tally, c, alone=bool(p[c] <= level), passed=passed),
+                n_groups=None if groups is None else int(groups.counts[c]),
+                **{name: _plain(values[c]) for name, values in numbers.items()},
+            )
+            for c, constraint in enumerate(claimed(constraints))
+        ),
+        waived=tuple(name for name in classes if name in set(map(str, waived))),
+    )
+
+
+def _numbers(
+    tally: Tally, constraints: Sequence[Constraint], level: float
+) -> dict[str, NDArray[np.float64]]:
+    """Return risks and bounds of all claims, by their names in `Claim`."""
+    certain, wrong = tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
+    unknown = np.full(len(certain), NAN)
+    if tally.bets is not None:
+        bounds = ("risk_upper", "risk_upper_simultaneous", "risk_upper_kl")
+        return {"risk": tally.bets.risk} | dict.fromkeys(bounds, unknown)
+    each = _level_of_each(tally, constraints, level)
+    numbers = {
+        "risk": np.divide(wrong, certain, out=unknown, where=certain > 0),
+        "risk_upper": _upper(tally, level),
+        "risk_upper_simultaneous": _upper(tally, each),
+        "risk_upper_kl": risk_upper_kl(wrong, certain, 1 - level),
+    }
+    if tally.groups is not None:
+        numbers["n_effective"] = independent_counts(tally, level)[0]
+        numbers["p_value_iid"] = binomial_tail(certain, wrong, claim_targets(constraints))
+        numbers["risk_upper_iid"] = risk_upper(wrong, certain, 1 - level)
+    return numbers
+
+
+def _upper(tally: Tally, level: float) -> NDArray[np.float64]:
+    """Return upper bounds; groups are not worth more with errors than they would be without."""
+    n, wrong = independent_counts(tally, level)
+    bound = risk_upper(wrong, n, 1 - level)
+    if tally.groups is None:
+        return bound
+    n, wrong = counts_without_errors(tally, level)
+    return np.maximum(bound, risk_upper(wrong, n, 1 - level))
+
+
+def _level_of_each(tally: Tally, constraints: Sequence[Constraint], level: float) -> float:
+    """Return the level at which each of several bounds must hold for all to hold at once.
+
+    Counts of disjoint classes are independent where rows are; elsewhere the levels add up.
+    """
+    claims = claimed(constraints)
+    members = [j for claim in claims for j in claim.classes]
+    if tally.groups is None and len(set(members)) == len(members):
+        return float(-np.expm1(np.log1p(-level) / max(len(claims), 1)))
+    return level / len(claims)
+
+
+def _status(tally: Tally, c: int, *, alone: bool, passed: bool) -> Status:
+    if tally.n[c] == 0:
+        return "no data"
+    if tally.n_certain[c] == 0:
+        return "silent"
+    if tally.groups is not None and tally.groups.counts[c] < LEAST_GROUPS:
+        return "too few groups"
+    if passed:
+        return "certified"
+    return "passes alone" if alone else "not certified"
+
+
+def _plain(value: float) -> float:
+    """Return a float, and the one NaN with which results equal themselves."""
+    return NAN if np.isnan(value) else float(value)

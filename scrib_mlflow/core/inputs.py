@@ -1,0 +1,358 @@
+"""Blocks of rows: work on many of them that needs memory for few, and is quicker for it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.errors import (
+    InvalidLabelsError,
+    InvalidScoresError,
+    InvalidWeightsError,
+    ScribError,
+)
+from scrib_mlflow.messages import _listed
+
+Labels = NDArray[np.int32] | NDArray[np.int64]
+NAN = float("nan")  # one object, so that results with undefined numbers equal themselves
+Progress = Callable[[Iterable[int]], Iterable[int]]
+MOST_CERTIFY_ROWS = 1e9
+MOST_THREADS = 8
+RANGE_TOLERANCE, SUM_TOLERANCE = 1e-6, 2e-3  # float32 leaves [0, 1] a little, float16 sums badly
+LEAST_DISTINCT = 0.9  # share of distinct scores: saturated ones and votes are no continuum
+Floats = NDArray[np.float64]
+WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
+MOST_WEIGHT = 1e100
+BLOCK_ROWS = 65_536
+
+
+def check_seed(seed: int) -> int:
+    """Return a seed, or say what is wrong with it."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ScribError(f"seed is {seed!r}, but must be a whole number, 0 or more")
+    return int(seed)
+
+
+def count_threads(threads: int | None) -> int:
+    """Return the threads asked for, or as many as this process may use, within reason."""
+    if threads is not None:
+        return int(as_number("threads", threads, low=0.999, high=1000))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(usable or 1, MOST_THREADS)
+
+
+def are_probabilities(scores: Floats) -> bool:
+    """Return whether scores lie in [0, 1] and every row sums to one, but for rounding."""
+    if scores.min() < -RANGE_TOLERANCE or scores.max() > 1 + RANGE_TOLERANCE:
+        return False
+    sums = scores @ np.ones(scores.shape[1])
+    return bool(np.abs(sums - 1).max() <= SUM_TOLERANCE)
+
+
+def check_probabilities(scores: Floats) -> Floats:
+    """Return the scores, or say why they cannot be probabilities."""
+    if are_probabilities(scores):
+        return scores
+    far = np.abs(np.clip(scores, 0.0, 1.0) - scores).max(axis=1)
+    worst = int(np.argmax(far))
+    what, advice = (
+        "leaves [0, 1]",
+        "make probabilities of logits by softmax (score_transform=softmax)",
+    )
+    if not far[worst] > RANGE_TOLERANCE:
+        worst = int(np.argmax(np.abs(scores.sum(axis=1) - 1)))
+        what = f"sums to {scores[worst].sum():g}"
+        advice = "let the model give every class its probability"
+    raise InvalidScoresError(
+        f"the scores are no probabilities, which the optimal rule needs: row {worst} {what}; "
+        f"{advice}, or fit thresholds, which take any scores (rule=thresholds)"
+    )
+
+
+def are_tied(scores: NDArray[np.float64]) -> bool:
+    """Return whether many scores are equal, as counted votes and saturated ones are."""
+    return len(np.unique(scores)) < LEAST_DISTINCT * scores.size
+
+
+def as_floats(name: str, values: Any) -> NDArray[np.float64]:
+    """Return numbers as a C-ordered float64 array."""
+    try:
+        if np.iscomplexobj(values) or np.ma.is_masked(values):
+            raise TypeError("complex or masked values")  # noqa: TRY301  # told like what numpy cannot convert
+        return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ScribError(f"{name} must be numbers: {error}") from error
+
+
+def as_number(name: str, value: object, *, low: float, high: float) -> float:
+    """Return a number strictly between low and high."""
+    try:
+        number = float(value)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError) as error:
+        raise ScribError(f"{name} is {value!r}, but must be a number") from error
+    if not low < number < high:
+        limits = f"lie between {low:g} and {high:g}" if high < np.inf else f"be above {low:g}"
+        raise ScribError(f"{name} must {limits}, got {number:g}")
+    return number
+
+
+def check_trust(trust: object, n: int) -> NDArray[np.float64]:
+    """Return the trust of each row."""
+    checked = as_floats("trust", trust)
+    if checked.shape != (n,) or np.isnan(checked).any():
+        raise ScribError(
+            f"trust must be {n} numbers, one a row, got shape {checked.shape} "
+            f"with {int(np.isnan(checked).sum())} NaN"
+        )
+    return checked
+
+
+def check_scores(scores: ArrayLike, *, least_rows: int = 2) -> NDArray[np.float64]:
+    """Return scores as a C-ordered (n, k) float64 array, or say what is wrong with them."""
+    try:
+        array = as_floats("scores", scores)
+    except ScribError as error:
+        raise InvalidScoresError(*error.args) from error
+    if array.ndim != 2:
+        raise InvalidScoresError(
+            f"scores must have two dimensions, rows and classes, got shape {array.shape}; "
+            "for a binary model with one score p pass np.column_stack([1 - p, p])"
+        )
+    n, k = array.shape
+    if k < 2:
+        raise InvalidScoresError(
+            f"scores must have a column for each of 2 or more classes, got {k}"
+        )
+    if n < least_rows:
+        raise InvalidScoresError(f"scores have {n} rows, but at least {least_rows} are needed")
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        raise InvalidScoresError(
+            f"scores[{row}, {column}] is {array[row, column]}; "
+            "drop or impute rows without a finite score for every class"
+        )
+    return array
+
+
+def check_classes(classes: Sequence[object] | None, k: int) -> tuple[str, ...]:
+    """Return the class names as text; without names, the column numbers."""
+    if classes is None:
+        return tuple(str(j) for j in range(k))
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
+        raise InvalidLabelsError(
+            f"classes must be a list of names in column order, got {classes!r}"
+        )
+    names = tuple(str(name) for name in classes)
+    if len(names) != k:
+        raise InvalidLabelsError(
+            f"classes names {len(names)} classes but scores have {k} columns; "
+            "name them in column order"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidLabelsError(f"classes must differ, but {_listed(twice)} stand more than once")
+    if not all(name.strip() for name in names):
+        raise InvalidLabelsError(
+            f"a class is named {next(n for n in names if not n.strip())!r}; give it a name"
+        )
+    if "default" in names:
+        raise InvalidLabelsError(
+            "a class is named 'default', the word for all classes without a target of their own; "
+            "rename it"
+        )
+    return names
+
+
+def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray[np.int32]:
+    """Return labels as class indices.
+
+    A label equal to a class name as text is that class; whole numbers are indices only where no
+    class name is a whole number.
+    """
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:
+        raise InvalidLabelsError(
+            f"labels must be one for each of the {n} rows of scores: {error}"
+        ) from error
+    if array.shape != (n,):
+        raise InvalidLabelsError(
+            f"labels must be one for each of the {n} rows of scores, got shape {array.shape}"
+        )
+    numbered = all(name == str(j) for j, name in enumerate(classes))
+    named = not numbered and any(WHOLE.fullmatch(name) for name in classes)
+    if array.dtype.kind in "iu" and not named:
+        inside = (array >= 0) & (array < len(classes))
+        if not inside.all():
+            raise _unknown_label(array, int(np.argmin(inside)), classes)
+        return array.astype(np.int32)
+    index = {name: j for j, name in enumerate(classes)}
+    if array.dtype.kind == "O":
+        found = np.array([_class_of(value, index, named=named) for value in array.tolist()])
+    else:
+        values, inverse = np.unique(array, return_inverse=True)
+        known = [_class_of(value, index, named=named) for value in values.tolist()]
+        found = np.array(known)[inverse]
+    if (found < 0).any():
+        raise _unknown_label(array, int(np.argmax(found < 0)), classes)
+    return found.astype(np.int32)
+
+
+def labels_for(indices: NDArray[np.int32], classes: tuple[str, ...]) -> NDArray[np.generic]:
+    """Return labels that `check_labels` reads as these indices, whatever the classes are called."""
+    if any(WHOLE.fullmatch(name) for name in classes):
+        return np.array(classes)[indices]
+    return indices
+
+
+def _class_of(value: object, index: dict[str, int], *, named: bool) -> int:
+    """Return the class that a label means, -1 for none."""
+    if value is None or value != value:  # noqa: PLR0124  # NaN, of whatever type
+        return -1
+    texts = [str(value)]
+    number = -1
+    if isinstance(value, int | float) and math.isfinite(value) and int(value) == value:
+        number = int(value)
+        texts += [str(number), f"{number}.0"]
+    for text in texts:
+        if text in index:
+            return index[text]
+    if isinstance(value, bool):  # true is no index
+        return -1
+    return number if not named and 0 <= number < len(index) else -1
+
+
+def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Return an (n, k) matrix of label weights."""
+    soft = as_floats("soft labels", labels)
+    if soft.shape != shape:
+        raise InvalidLabelsError(
+            f"soft labels must have the shape of scores {shape}, got {soft.shape}"
+        )
+    if not (np.isfinite(soft) & (soft >= 0)).all():
+        row, column = np.argwhere(~(np.isfinite(soft) & (soft >= 0)))[0]
+        raise InvalidLabelsError(
+            f"soft labels[{row}, {column}] is {soft[row, column]}; "
+            "weights must be finite and not negative"
+        )
+    _check_scale("soft labels", soft)
+    return soft
+
+
+def are_soft(labels: ArrayLike) -> bool:
+    """Return whether labels are a matrix."""
+    try:
+        return np.ndim(labels) == 2
+    except ValueError:  # rows of different lengths, which `check_labels` refuses
+        return False
+
+
+def check_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    """Return one weight a row; without weights, ones."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = as_floats("sample_weight", sample_weight)
+    if weights.shape != (n,):
+        raise InvalidWeightsError(
+            f"sample_weight must be one for each of the {n} rows, got shape {weights.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise InvalidWeightsError(
+            f"sample_weight[{bad[0]}] is {weights[bad[0]]}; weights must be finite and not negative"
+        )
+    if not weights.any():
+        raise InvalidWeightsError(
+            "sample_weight is 0 in every row; leave it out, or give some row a weight"
+        )
+    _check_scale("sample_weight", weights)
+    return weights
+
+
+def _check_scale(name: str, weights: NDArray[np.float64]) -> None:
+    """Refuse weights whose sums leave the range of numbers."""
+    if not 1 / MOST_WEIGHT < weights.max() < MOST_WEIGHT:
+        raise InvalidWeightsError(
+            f"the highest of {name} is {weights.max():g}; scale them to about 1 a row"
+        )
+
+
+def _unknown_label(
+    array: NDArray[np.generic], row: int, classes: tuple[str, ...]
+) -> InvalidLabelsError:
+    value = array[row].item() if isinstance(array[row], np.generic) else array[row]
+    return InvalidLabelsError(
+        f"labels[{row}] is {value!r}, which is no class; use a class name, or an index from 0 to "
+        f"{len(classes) - 1} where no name is a number; the classes are {_listed(classes)}"
+    )
+
+
+class Labelled(NamedTuple):
+    """Checked rows; `labels` are hard, or empty where they are soft."""
+
+    scores: NDArray[np.float64]  # (n, k)
+    labels: NDArray[np.int32]  # (n,) or (0,)
+    soft: NDArray[np.float64]  # (0, k) or (n, k)
+    weights: NDArray[np.float64]  # (n,)
+    classes: tuple[str, ...]
+    kept: NDArray[np.bool_]  # (rows given,) those with a weight above 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether every row counts as one."""
+        return len(self.soft) == 0 and bool((self.weights == 1.0).all())
+
+    def class_weight(self) -> NDArray[np.float64]:
+        """Return the weight of each class's rows."""
+        if len(self.soft):
+            return self.soft.sum(axis=0)
+        return np.bincount(self.labels, self.weights, len(self.classes)).astype(np.float64)
+
+
+def check_rows(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    classes: Sequence[object] | None,
+    sample_weight: ArrayLike | None,
+    *,
+    least_rows: int = 2,
+) -> Labelled:
+    """Return checked rows, without those of weight 0."""
+    checked = check_scores(scores, least_rows=least_rows)
+    n, k = checked.shape
+    names = check_classes(classes, k)
+    weights = check_weights(sample_weight, n)
+    hard, soft = np.zeros(0, dtype=np.int32), np.zeros((0, k))
+    if are_soft(labels):
+        soft = check_soft_labels(labels, (n, k)) * weights[:, None]
+        weights = soft.sum(axis=1)
+    else:
+        hard = check_labels(labels, names, n)
+    used = weights > 0
+    if used.all():
+        return Labelled(checked, hard, soft, weights, names, used)
+    if np.count_nonzero(used) < least_rows:
+        raise InvalidWeightsError(
+            f"only {np.count_nonzero(used)} rows have a weight above 0, "
+            f"but at least {least_rows} are needed"
+        )
+    return Labelled(
+        checked[used],
+        hard[used] if len(hard) else hard,
+        soft[used] if len(soft) else soft,
+        weights[used],
+        names,
+        used,
+    )
+
+
+def row_blocks(n: int) -> Iterator[slice]:
+    """Yield slices that cover n rows in order."""
+    for start in range(0, n, BLOCK_ROWS):
+        yield slice(start, min(start + BLOCK_ROWS, n))

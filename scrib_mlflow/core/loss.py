@@ -1,0 +1,315 @@
+"""What a fit is: a rule, and what it reached on the rows it was fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.bounds import ErrorTable, allowed_errors, smooth_errors, soft_errors
+from scrib_mlflow.core.compiling import inner, kernel
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.inputs import NAN, Labelled
+from scrib_mlflow.core.rules import ConstraintFit, Fit, Rule, predict_sets
+from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints
+from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
+
+RISK, MISCOVERAGE, ABSTENTION = 0.0, 1.0, 2.0
+KIND, TARGET, PENALTY, TWO_SIDED, MEMBERS, SILENT, RATIO, WHOLE = range(8)
+CERTAIN, RIGHT, MISSED = range(3)
+ALL_CERTAIN, ALL_EMPTY, ALL_SIZE = range(3)
+SLACK = 1e-9  # a product that should be a whole number may fall short of it
+KINDS = {"risk": RISK, "miscoverage": MISCOVERAGE, "abstention": ABSTENTION}
+NO_TABLE = -1
+LEAST_SHARE = 1e-9
+LEAST_EXCESS = 1e-12  # less is rounding
+
+
+class Objective(NamedTuple):
+    """The loss: costs of the ambiguities and one penalty term per constraint."""
+
+    costs: np.ndarray  # (4,) chance, size and empty weight per unit of row weight; all row weight
+    terms: np.ndarray  # (c, 8) KIND, TARGET, ...; RATIO: table entries per unit of weight
+    spans: np.ndarray  # (c, 2) int64: start and last index of the term's table, -1 without
+    tables: np.ndarray  # allowed errors by number of rows, one table after another
+    class_terms: np.ndarray  # (k + 1,) int64: where each class starts in `term_of`
+    term_of: np.ndarray  # int64: terms that count a class, class by class
+    slots: np.ndarray  # (c,) int64: -1 when one class has the term, else a number of its own
+
+
+@inner
+def allowed(c, n, terms, spans, tables):
+    """Return how many errors term c allows among n rows."""
+    start, last = spans[c, 0], spans[c, 1]
+    if start < 0:
+        return terms[c, TARGET] * n
+    ratio = terms[c, RATIO]
+    low = np.int64(n * ratio + SLACK)
+    if low >= last:
+        return tables[start + last] / ratio
+    limit = tables[start + low]
+    if terms[c, WHOLE] == 0.0:
+        limit += (n * ratio - low) * (tables[start + low + 1] - limit)
+    return limit / ratio
+
+
+@inner
+def excess(over, n, silent, worst):
+    """Return how far a rate is above its target, from the errors over those allowed."""
+    return worst if n <= silent else min(over / n, worst)
+
+
+@inner
+def cost(above, one_sided, two_sided):
+    """Return the penalty of an excess, which is negative below the target."""
+    weight = two_sided + one_sided if above > 0.0 else two_sided
+    return weight * above * above
+
+
+@kernel
+def term_excess(c, certain, right, missed, terms, spans, tables):
+    """Return the excess of term c at these counters."""
+    n = certain
+    errors = certain - right
+    if terms[c, KIND] != RISK:
+        n = terms[c, MEMBERS]
+        errors = missed if terms[c, KIND] == MISCOVERAGE else n - certain
+    over = errors - allowed(c, n, terms, spans, tables)
+    return excess(over, n, terms[c, SILENT], 1.0 - terms[c, TARGET])
+
+
+@inner
+def penalty(c, certain, right, missed, terms, spans, tables):
+    """Return the penalty of term c at these counters."""
+    above = term_excess(c, certain, right, missed, terms, spans, tables)
+    return cost(above, terms[c, PENALTY], terms[c, TWO_SIDED])
+
+
+@inner
+def ambiguity(totals, costs):
+    """Return the weighted ambiguity at these totals."""
+    chance = costs[3] - totals[ALL_CERTAIN] - totals[ALL_EMPTY]
+    return costs[0] * chance + costs[1] * totals[ALL_SIZE] + costs[2] * totals[ALL_EMPTY]
+
+
+@kernel
+def loss_of(counts, totals, objective):
+    """Return ambiguity plus penalties."""
+    terms, spans, tables = objective.terms, objective.spans, objective.tables
+    loss = ambiguity(totals, objective.costs)
+    for c in range(len(terms)):
+        loss += penalty(c, counts[c, CERTAIN], counts[c, RIGHT], counts[c, MISSED],
+                        terms, spans, tables)  # fmt: skip
+    return loss
+
+
+def check_rule(rule: str, weights: Ambiguity, penalty: Target) -> None:
+    """Refuse unknown rules, and what the optimal one would not heed."""
+    if rule not in {"thresholds", "optimal"}:
+        raise InvalidTargetsError(f"rule is {rule!r}; use 'thresholds' or 'optimal'")
+    if rule == "optimal" and (weights != Ambiguity() or penalty != Targets().penalty):
+        raise InvalidTargetsError(
+            "ambiguity weights and penalties are for thresholds; the optimal rule has none"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ambiguity:
+    """What the three kinds of ambiguity cost."""
+
+    chance_weight: float = 1.0
+    size_weight: float = 0.0
+    empty_weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """Targets apply to the upper confidence bound that `certify_rows` further rows would give.
+
+    With `z` they apply to the risk at which that bound meets the target with probability Phi(z).
+    """
+
+    confidence: float
+    certify_rows: float
+    z: float | None = None
+    design_effects: tuple[float, ...] = ()  # by constraint: certify rows that count as one
+    biases: tuple[float, ...] = ()  # by constraint: errors to expect for each soft one
+    doubts: tuple[float, ...] = ()  # by constraint: standard error of these, as a share
+
+    def ratio(self, c: int, total: float) -> float:
+        """Return the certify rows of constraint c for each unit of row weight."""
+        ratio = self.certify_rows / total
+        return ratio / self.design_effects[c] if self.design_effects else ratio
+
+    def bias(self, c: int) -> float:
+        """Return the errors to expect of constraint c for each soft one."""
+        return self.biases[c] if self.biases else 1.0
+
+    def table(self, c: int, target: float, most_rows: int) -> ErrorTable:
+        """Return the errors that constraint c allows among 0 ... most_rows certify rows.
+
+        They are soft ones, where what labels say of these is known.
+        """
+        if self.z is None:
+            return ErrorTable(allowed_errors(target, most_rows, self.confidence))
+        return soft_errors(smooth_errors(target, most_rows, self.confidence, self.z), self.bias(c))
+
+
+def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> None:
+    """Refuse weights that are no numbers, or under which answering never pays."""
+    chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
+    for name, value in (("chance", chance), ("size", size), ("empty", empty)):
+        if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
+            raise InvalidTargetsError(
+                f"{name}_weight is {value!r}, but must be a finite number, 0 or more"
+            )
+    if not chance + size + empty > 0:
+        raise InvalidTargetsError(
+            "chance_weight, size_weight and empty_weight are all 0: every rule would be as good"
+        )
+    risks = any(constraint.kind == "risk" for constraint in constraints)
+    if risks and (empty == 0 or empty < size):
+        raise InvalidTargetsError(
+            f"empty_weight is {empty:g} with size_weight {size:g}: an empty set would cost less "
+            "than a certain one, so the best rule would hardly ever answer; "
+            "set empty_weight to size_weight or more, and above 0"
+        )
+
+
+def check_members(
+    targets: Targets, class_weight: NDArray[np.float64], classes: tuple[str, ...]
+) -> None:
+    """Refuse classes that no row has, unless they are waived."""
+    for name, weight in zip(classes, class_weight, strict=True):
+        if not weight > 0 and name not in map(str, targets.waive):
+            raise InvalidLabelsError(
+                f"no row has class {name!r}, so nothing can be said about it; "
+                "add rows of that class, or waive it by name"
+            )
+
+
+def make_objective(
+    constraints: Sequence[Constraint],
+    class_weight: NDArray[np.float64],
+    ambiguity: Ambiguity,
+    margin: Margin | None,
+    *,
+    counted: bool,
+) -> Objective:
+    """Return the loss as arrays.
+
+    `class_weight` (k,) is the weight of each class's rows; `counted` says that every row has the
+    weight 1, so that counters are whole numbers.
+    """
+    total = float(class_weight.sum())
+    members = np.array([class_weight[list(c.classes)].sum() for c in constraints])
+    terms = np.zeros((len(constraints), 8))
+    spans = np.full((len(constraints), 2), NO_TABLE, dtype=np.int64)
+    tables: dict[tuple[float, int, float], tuple[int, ErrorTable]] = {}
+    for c, constraint in enumerate(constraints):
+        ratio = 1.0 if margin is None else margin.ratio(c, total)
+        silent = 0.5 if counted else LEAST_SHARE * members[c]
+        terms[c] = (
+            KINDS[constraint.kind],
+            constraint.target,
+            constraint.penalty,
+            constraint.two_sided_penalty,
+            members[c],
+            silent,
+            ratio,
+            float(counted),
+        )
+        if margin is not None and constraint.kind != "abstention":
+            last = int(np.ceil(ratio * members[c])) + 1
+            key = (constraint.target, last, margin.bias(c))
+            if key not in tables:
+                start = sum(len(table.errors) for _, table in tables.values())
+                tables[key] = start, margin.table(c, constraint.target, last)
+            start, table = tables[key]
+            spans[c] = start, len(table.errors) - 1
+            terms[c, RATIO] /= table.stride  # kernels count rows and errors in strides
+    by_class = [
+        [c for c, constraint in enumerate(constraints) if k in constraint.classes]
+        for k in range(len(class_weight))
+    ]
+    several = np.array([len(c.classes) > 1 for c in constraints], dtype=bool)
+    return Objective(
+        costs=np.array(
+            [
+                ambiguity.chance_weight / total,
+                ambiguity.size_weight / total,
+                ambiguity.empty_weight / total,
+                total,
+            ]
+        ),
+        terms=terms,
+        spans=spans,
+        tables=np.concatenate([t.errors / t.stride for _, t in tables.values()])
+        if tables
+        else np.zeros(1),
+        class_terms=np.cumsum([0, *map(len, by_class)]),
+        term_of=np.array([c for found in by_class for c in found], dtype=np.int64),
+        slots=np.where(several, np.cumsum(several) - 1, -1),
+    )
+
+
+def describe_fit(
+    method: str,
+    rule: Rule,
+    rows: Labelled,
+    constraints: Sequence[Constraint],
+    objective: Objective,
+    counts: Counts,
+) -> Fit:
+    """Return the fit of a rule from the counts of its sets."""
+    by_constraint, totals = constraint_counts(counts, constraints)
+    return Fit(
+        method=method,
+        rule=rule,
+        classes=rows.classes,
+        loss=float(loss_of(by_constraint, totals, objective)),
+        constraints=tuple(
+            ConstraintFit(
+                name=constraint.name,
+                kind=constraint.kind,
+                classes=tuple(rows.classes[j] for j in constraint.classes),
+                target=constraint.target,
+                rate=_rate(constraint, objective, c, by_constraint[c]),
+                excess=_excess(objective, c, by_constraint[c]),
+            )
+            for c, constraint in enumerate(constraints)
+        ),
+        n_rows=len(rows.scores),
+    )
+
+
+def describe_rule(
+    method: str, rule: Rule, rows: Labelled, targets: Targets, ambiguity: Ambiguity
+) -> Fit:
+    """Return how a rule from elsewhere keeps targets on these rows."""
+    constraints = make_constraints(targets, rows.classes)
+    objective = make_objective(
+        constraints, rows.class_weight(), ambiguity, None, counted=rows.counted
+    )
+    counts = count_sets(predict_sets(rows.scores, rule), *rows[1:4])
+    return describe_fit(method, rule, rows, constraints, objective, counts)
+
+
+def _rate(constraint: Constraint, objective: Objective, c: int, counts: np.ndarray) -> float:
+    members = objective.terms[c, MEMBERS]
+    if constraint.kind == "miscoverage":
+        return float(counts[MISSED] / members)
+    if constraint.kind == "abstention":
+        return float(1.0 - counts[CERTAIN] / members)
+    if counts[CERTAIN] <= objective.terms[c, SILENT]:
+        return NAN
+    return float((counts[CERTAIN] - counts[RIGHT]) / counts[CERTAIN])
+
+
+def _excess(objective: Objective, c: int, counts: np.ndarray) -> float:
+    terms, spans, tables = objective.terms, objective.spans, objective.tables
+    above = float(term_excess(c, *counts, terms, spans, tables))
+    return above if above > LEAST_EXCESS else 0.0

@@ -1,0 +1,310 @@
+"""Fit the optimal rule: of all rules that keep the risks, the one that abstains least.
+
+Its multipliers are the prices that solve the dual (`core.dual`). They need calibrated
+probabilities, so labels first recalibrate the scores; without labels the scores are taken as they
+are. The rule as it is served is then counted on its own rows. Where it misses a target there, be
+it for the labels or for ties, the solver aims lower; where labels say, beyond their noise, that it
+has room, higher. The round with the least loss is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.dual import (
+    Requirements,
+    certain_bound,
+    prices,
+    risk_requirements,
+    solve_dual,
+)
+from scrib_mlflow.core.inputs import (
+    Floats,
+    Labelled,
+    are_tied,
+    check_probabilities,
+    check_rows,
+    check_scores,
+    check_seed,
+    labels_for,
+)
+from scrib_mlflow.core.loss import (
+    CERTAIN,
+    RIGHT,
+    Ambiguity,
+    check_members,
+    describe_fit,
+    make_objective,
+)
+from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
+from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, make_sets, with_candidates
+from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints, own_targets
+from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
+
+MANY_CLASSES = 20  # from here on classes with
+FEW_ROWS = 30  # fewer rows than this share a multiplier, unless their target is their own
+SHIFTS = (0.0, 0.02, -0.02)  # of all values, for rows that are alike
+ROUNDS = 8  # of aiming;
+MANY_ROUNDS = 3  # where multipliers are many
+CLOSE, CLOSE_SOFTLY = 1e-3, 1e-2  # of a target, between what is asked for and what comes out
+ERRORS = 2.0  # standard errors that the noise of labels explains
+STRIDE = 0.7  # of the way, in a round
+
+
+def shared_multipliers(
+    constraints: Sequence[Constraint],
+    class_weight: Floats,
+    own: frozenset[str],
+    *,
+    share: bool | None = None,
+) -> Floats:
+    """Return (g, c) which constraints have one multiplier together; mostly each has its own.
+
+    The risks of few rows are noise, and prices made for each of them fit that noise.
+    """
+    many = len(class_weight) >= MANY_CLASSES
+    together: dict[object, list[int]] = {}
+    for c, constraint in enumerate(constraints):
+        rows = class_weight[list(constraint.classes)].sum()
+        joins = len(constraint.classes) == 1 and constraint.name not in own
+        joins &= (many and rows < FEW_ROWS) if share is None else share
+        key = (constraint.kind, constraint.target) if joins else c
+        together.setdefault(key, []).append(c)
+    found = np.zeros((len(together), len(constraints)))
+    for g, members in enumerate(together.values()):
+        found[g, members] = 1.0
+    return found
+
+
+def make_requirements(
+    constraints: Sequence[Constraint], class_share: Floats, aims: Floats | None = None
+) -> Requirements:
+    """Return what constraints ask of a rule, in their order, with other targets where given."""
+    k = len(class_share)
+    aimed = constraints
+    if aims is not None:
+        aimed = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
+    needs = [np.zeros((len(aimed), k)), np.zeros((len(aimed), k)), np.zeros(len(aimed))]
+    risks = [c for c, constraint in enumerate(aimed) if constraint.kind == "risk"]
+    for part, found in zip(needs, risk_requirements(aimed, k), strict=True):
+        part[risks] = found
+    for c, constraint in enumerate(aimed):
+        if constraint.kind == "abstention":  # answers, of the rows of these classes
+            classes = list(constraint.classes)
+            needs[1][c, classes] = -1.0
+            needs[2][c] = (1.0 - constraint.target) * class_share[classes].sum()
+    return Requirements(*needs)
+
+
+def make_rule(
+    needs: Requirements, multipliers: Floats, recalibration: Recalibration | None
+) -> OptimalRule:
+    """Return the rule of solved multipliers; its candidates are two until they are calibrated."""
+    worth, charge = prices(needs, multipliers)
+    return OptimalRule(
+        multipliers=tuple(worth.tolist()),
+        charges=tuple(charge.tolist()),
+        recalibration=recalibration,
+        candidate_thresholds=(float("inf"),) * len(worth),
+    )
+
+
+def make_rules(
+    needs: Requirements,
+    multipliers: Floats,
+    recalibration: Recalibration | None,
+    *,
+    tied: bool,
+) -> list[OptimalRule]:
+    """Return the rule of solved multipliers; where scores are tied, also its neighbours.
+
+    Rows that are alike can all lie where answering neither pays nor costs. The solver answers a
+    share of them; a rule must answer all or none, and its neighbours do the one and the other.
+    """
+    rule = make_rule(needs, multipliers, recalibration)
+    if not tied:
+        return [rule]
+    return [
+        replace(
+            rule,
+            multipliers=tuple(each / (1.0 + shift) for each in rule.multipliers),
+            charges=tuple(each / (1.0 + shift) for each in rule.charges),
+        )
+        for shift in SHIFTS
+    ]
+
+
+def fit_optimal(
+    scores: ArrayLike,
+    labels: ArrayLike | None = None,
+    risk_targets: Target | None = 0.1,
+    *,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+    risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
+    max_class_abstention: Target | None = None,
+    waive: Sequence[str] = (),
+    penalty: Target = 1e4,
+    share_multipliers: bool | None = None,
+    candidate_coverage: float = 0.95,
+    sample_weight: ArrayLike | None = None,
+    seed: int = 0,
+) -> Fit:
+    """Find the multipliers that keep the targets with the least abstention.
+
+    Parameters
+    ----------
+    scores : (n, k) array
+        Probabilities: every row sums to one.
+    labels : (n,) array, optional
+        Class names or indices. They recalibrate the scores and check the targets. Without them the
+        scores are taken for calibrated, and counted softly.
+    risk_targets, overall_target, risk_groups, max_class_abstention, waive, classes : optional
+        As of `fit_thresholds`.
+    penalty : float or mapping
+        What a squared excess counts in the loss, by which the solver's rounds are compared.
+    share_multipliers : bool, optional
+        Whether classes without a target of their own share one multiplier; by default where
+        classes are many and rows of theirs are few.
+    candidate_coverage : float
+        How often the candidates of an abstention shall hold the true class, by class. Proved by
+        nothing here: these rows have been fitted.
+    sample_weight : (n,) array, optional
+        How many rows each one stands for; 0 leaves a row out.
+    seed : int
+        Of the sample with which many rows begin.
+
+    Returns
+    -------
+    Fit
+        With an `OptimalRule`; `abstention_bound` is what no rule of the recalibrated scores can
+        fall below, and `primal_gap` how far above the rule of the same multipliers lies, or by
+        parts of rows below.
+    """
+    targets = Targets(
+        risk_targets=risk_targets,
+        overall_target=overall_target,
+        risk_groups=risk_groups,
+        max_class_abstention=max_class_abstention,
+        waive=waive,
+        penalty=penalty,
+    )
+    recalibration = None
+    if labels is None:
+        chances = check_probabilities(check_scores(scores, least_rows=2))
+        rows = check_rows(chances, chances, classes, sample_weight)
+        chances = chances[rows.kept]
+    else:
+        rows = check_rows(scores, labels, classes, sample_weight)
+        if len(rows.soft):
+            raise InvalidLabelsError(
+                "labels must be one class a row; without labels scores are counted softly"
+            )
+        recalibration = fit_recalibration(
+            check_probabilities(rows.scores), rows.labels, rows.weights
+        )
+        chances = recalibrate(recalibration, rows.scores)
+    constraints = make_constraints(targets, rows.classes)
+    if not constraints:
+        raise InvalidTargetsError(
+            "no target is enforced, so there is nothing to fit; give risk_targets, or waive less"
+        )
+    check_members(targets, rows.class_weight(), rows.classes)
+    together = shared_multipliers(
+        constraints, rows.class_weight(), own_targets(risk_targets), share=share_multipliers
+    )
+    fit, _ = aim(rows, chances, recalibration, constraints, together, check_seed(seed))
+    if labels is None:
+        return fit
+    assert isinstance(fit.rule, OptimalRule)  # noqa: S101  # for mypy
+    known = labels_for(rows.labels, rows.classes)
+    rule = with_candidates(fit.rule, rows.scores, known, candidate_coverage, classes=rows.classes)
+    return replace(fit, rule=rule)
+
+
+def aim(
+    rows: Labelled,
+    chances: Floats,
+    recalibration: Recalibration | None,
+    constraints: tuple[Constraint, ...],
+    together: Floats,
+    seed: int,
+    start: Floats | None = None,
+) -> tuple[Fit, Floats]:
+    """Return the best of rounds that aim where the targets come out as asked for.
+
+    With it the multipliers of the last round, from which targets nearby may start.
+    """
+    # soft labels carry the weights, but need not sum to exactly one
+    weights = rows.weights if len(rows.labels) else rows.weights / chances.sum(axis=1)
+    share = weights / weights.sum()
+    class_share = share @ chances
+    objective = make_objective(
+        constraints, rows.class_weight(), Ambiguity(), None, counted=rows.counted
+    )
+    aims = np.array([constraint.target for constraint in constraints])
+    tied = are_tied(rows.scores)
+    found: list[Fit] = []
+    multipliers, bound, gap = start, 0.0, 0.0
+    for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
+        needs = make_requirements(constraints, class_share, aims).shared(together)
+        multipliers = solve_dual(chances, share, needs, start=multipliers, seed=seed)
+        tried = []
+        for rule in make_rules(needs, multipliers, recalibration, tied=tied):
+            counts = _count(rule, rows)
+            fit = describe_fit("optimal", rule, rows, constraints, objective, counts)
+            tried.append((fit, counts))
+        if turn == 0:
+            bound = 1.0 - certain_bound(chances, share, needs, multipliers)
+            gap = float(1.0 - tried[0][1].all_certain / rows.weights.sum()) - bound
+        fit, counts = min(tried, key=lambda each: each[0].loss)
+        found.append(fit)
+        soft = len(rows.soft) > 0
+        off = _off_target(counts, constraints, together, multipliers, soft=soft)
+        if np.abs(off - 1.0).max() <= (CLOSE_SOFTLY if soft else CLOSE):
+            break
+        aims = np.minimum(aims * np.clip(off @ together, 0.5, 2.0) ** -STRIDE, 0.999)
+    best = min(found, key=lambda each: each.loss)
+    assert multipliers is not None  # noqa: S101  # for mypy; there is a round
+    return replace(best, abstention_bound=bound, primal_gap=gap, seed=seed), multipliers
+
+
+def _off_target(
+    counts: Counts,
+    constraints: Sequence[Constraint],
+    together: Floats,
+    multipliers: Floats,
+    *,
+    soft: bool,
+) -> Floats:
+    """Return (g,) how many times its target each risk is; 1 where there is nothing to correct.
+
+    Risks that share a multiplier count as one. A risk below its target counts only by what the
+    noise of labels does not explain, and where the target has a price at all.
+    """
+    by_constraint, _ = constraint_counts(counts, constraints)
+    certain, right = together @ by_constraint[:, CERTAIN], together @ by_constraint[:, RIGHT]
+    off = np.ones(len(together))
+    for g, members in enumerate(together):
+        first = constraints[int(np.argmax(members))]  # the others have the same target
+        wrong = certain[g] - right[g]
+        if first.kind != "risk" or not wrong > 0:
+            continue
+        if soft and abs(wrong - first.target * certain[g]) <= 1.0:
+            continue  # less than a row, which no rule can split
+        rate, target = wrong / certain[g], first.target
+        if rate > target:
+            off[g] = rate / target
+        elif multipliers[g] > 0:
+            noise = 0.0 if soft else ERRORS * np.sqrt(target * (1 - target) / certain[g])
+            off[g] = min((rate + noise) / target, 1.0)
+    return off
+
+
+def _count(rule: OptimalRule, rows: Labelled) -> Counts:
+    return count_sets(make_sets(rule, rows.scores), *rows[1:4])

@@ -1,0 +1,88 @@
+"""How much of a rule's abstention its scores make inevitable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.counts import add_counts, constraint_counts, count_sets
+from scrib_mlflow.core.dual import abstention_bound
+from scrib_mlflow.core.inputs import row_blocks
+from scrib_mlflow.core.loss import CERTAIN, RIGHT
+from scrib_mlflow.core.optimal.recalibration import recalibrate
+from scrib_mlflow.core.rules import Recalibration, Rule, make_sets
+from scrib_mlflow.core.targets import Constraint
+
+MOST_ROWS = 20_000  # that prices are taken from
+LEAST_RISK = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbstentionGap:
+    """A rule's abstention beside the least that any rule of these scores can reach.
+
+    All by soft counts: recalibrated scores take the place of labels.
+    """
+
+    abstention_rate: float  # of the rule
+    bound: float  # of any rule that keeps the targets
+    bound_at_risks: float  # of any rule whose risks are not above this rule's
+    n_rows: int
+
+
+def measure_gap(
+    rule: Rule,
+    scores: NDArray[np.float64],
+    constraints: Sequence[Constraint],
+    recalibration: Recalibration,
+    fit_scores: NDArray[np.float64],
+    seed: int,
+    fit_weights: NDArray[np.float64] | None = None,
+) -> AbstentionGap:
+    """Hold a rule against the best possible on rows whose labels are not looked at.
+
+    Prices come from `fit_scores`, so that on other rows the bounds do not flatter. The weights of
+    the fit rows count in the prices, and in all else where they are the rows themselves.
+    """
+    risks = [constraint for constraint in constraints if constraint.kind == "risk"]
+    chances = recalibrate(recalibration, scores)
+    same = fit_scores is scores
+    weights = np.ones(len(scores)) if fit_weights is None or not same else fit_weights
+    counts = add_counts(
+        count_sets(
+            make_sets(rule, scores[of]),
+            np.zeros(0, dtype=np.int32),
+            chances[of] * weights[of, None],
+            weights[of],
+        )
+        for of in row_blocks(len(scores))
+    )
+    by_risk, _ = constraint_counts(counts, risks)
+    reached = []
+    for constraint, found in zip(risks, by_risk, strict=True):
+        if found[CERTAIN] > 0:  # a rule that never answers has no risk
+            risk = 1.0 - found[RIGHT] / found[CERTAIN]
+            reached.append(replace(constraint, target=float(np.clip(risk, LEAST_RISK, 1.0))))
+    priced_by = chances if same else recalibrate(recalibration, fit_scores)
+
+    def bound(asked: Sequence[Constraint]) -> float:
+        return abstention_bound(
+            chances,
+            weights,
+            asked,
+            seed,
+            priced_by=priced_by,
+            price_weights=fit_weights,
+            most_rows=MOST_ROWS,
+        )
+
+    least = bound(risks)
+    return AbstentionGap(
+        abstention_rate=float(1.0 - counts.all_certain / weights.sum()),
+        bound=least,
+        bound_at_risks=bound(reached) if reached else least,
+        n_rows=len(scores),
+    )

@@ -1,0 +1,191 @@
+"""Vector scaling: scores into probabilities that agree with labels, by two numbers a class.
+
+probability of class k = softmax over classes of (slope_k * f_k + offset_k), where f is the log of
+scores that are probabilities already, and any other scores as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.inputs import (
+    Floats,
+    Labelled,
+    are_probabilities,
+    check_rows,
+    check_scores,
+    row_blocks,
+)
+from scrib_mlflow.core.rules import LEAST_SCORE, MOST_LEAST_SCORE, Recalibration
+from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError
+from scrib_mlflow.serving import recalibrated
+
+LEAST_SLOPE, MOST_SLOPE, MOST_OFFSET = 0.02, 50.0, 50.0
+WIDEST = 1.0  # variance of slopes around 1 and of offsets around 0 before rows are looked at
+VARIANCES = (  # to choose from:
+    (25.0, 0.25, 1e-2, 1e-4),  # of what all slopes share,
+    (0.25, 0.05, 1e-2, 1e-3, 1e-4),  # of what each has of its own,
+    (1.0, 0.1, 1e-2, 1e-3, 1e-4),  # of offsets
+)
+MOST_STEPS = 200
+TOLERANCE = 1e-10
+
+
+def fit_recalibration(
+    scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None
+) -> Recalibration:
+    """Return the vector scaling that labelled rows make likely.
+
+    A row with a weight counts as that many rows.
+    How far slopes may leave 1 and offsets 0 is what the rows themselves make most likely, so that
+    scores that are calibrated stay nearly as they are, and everything is finite where rows are
+    few, a class has none, or classes separate.
+    """
+    rows = check_rows(scores, labels, None, sample_weight, least_rows=1)
+    if len(rows.soft):
+        raise InvalidLabelsError(
+            "labels to recalibrate with must be one class a row, not weights over classes"
+        )
+    of: Literal["log", "raw"] = "log" if are_probabilities(rows.scores) else "raw"
+    least = _least_score(rows.scores) if of == "log" else 0.0
+    inputs = _inputs(rows.scores, of, least)
+    scale = 1.0 if of == "log" else _spread(inputs, rows.weights)
+    inputs = inputs / scale
+    k = inputs.shape[1]
+    identity = np.concatenate([np.ones(k), np.zeros(k)])
+    ridge = np.eye(2 * k) / WIDEST
+    found = _minimise(identity, inputs, rows, ridge)
+    curvature = _curvature(found, inputs, rows.weights)
+    ridge = _likely_ridge(found - identity, curvature + ridge, k)
+    found = _minimise(found, inputs, rows, ridge)
+    return Recalibration(
+        slopes=tuple((found[:k] / scale).tolist()),
+        offsets=tuple(found[k:].tolist()),
+        of=of,
+        least_score=least,
+    )
+
+
+def recalibrate(recalibration: Recalibration, scores: ArrayLike) -> Floats:
+    """Return (n, k) probabilities."""
+    checked = check_scores(scores, least_rows=1)
+    k = len(recalibration.slopes)
+    if checked.shape[1] != k:
+        raise InvalidScoresError(
+            f"scores have {checked.shape[1]} columns, but the recalibration is of {k} classes"
+        )
+    plain = asdict(recalibration)
+    chances = np.empty(checked.shape)
+    for of in row_blocks(len(checked)):
+        chances[of] = recalibrated(plain, checked[of])
+    return chances
+
+
+def _least_score(scores: Floats) -> float:
+    """Return what a score of 0 stands for: half the least other one, where votes are counted."""
+    positive = scores[scores > 0]
+    return float(np.clip(positive.min() / 2, LEAST_SCORE, MOST_LEAST_SCORE))
+
+
+def _inputs(scores: Floats, of: Literal["log", "raw"], least: float) -> Floats:
+    return np.log(np.maximum(scores, least)) if of == "log" else scores
+
+
+def _spread(scores: Floats, weights: Floats) -> float:
+    """Return the typical difference between the scores of a row, 1 where there is none."""
+    squares = (scores - scores.mean(axis=1, keepdims=True)) ** 2
+    spread = float(np.sqrt(np.mean(squares * weights[:, None]) / weights.mean()))
+    return spread if np.isfinite(spread) and spread > 0 else 1.0
+
+
+def _softmax(logits: Floats) -> Floats:
+    logits = logits - logits.max(axis=1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=1, keepdims=True)
+    return logits
+
+
+def _minimise(start: Floats, inputs: Floats, rows: Labelled, ridge: Floats) -> Floats:
+    """Return slopes and offsets with the least penalised log loss."""
+    from scipy import optimize  # noqa: PLC0415  # importing it takes longer than most fits
+
+    k = inputs.shape[1]
+    found = optimize.minimize(
+        _loss_and_slope,
+        start,
+        args=(inputs, rows.labels, rows.weights, ridge),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(LEAST_SLOPE, MOST_SLOPE)] * k + [(-MOST_OFFSET, MOST_OFFSET)] * k,
+        options={"maxiter": MOST_STEPS, "ftol": TOLERANCE, "gtol": 1e-7},
+    )
+    return np.asarray(found.x, dtype=np.float64)
+
+
+def _loss_and_slope(
+    x: Floats, inputs: Floats, labels: NDArray[np.int32], weights: Floats, ridge: Floats
+) -> tuple[float, Floats]:
+    """Return the log loss a row with its ridge, and the derivative."""
+    n, k = inputs.shape
+    logits = inputs * x[:k] + x[k:]
+    logits -= logits.max(axis=1, keepdims=True)
+    own = logits[np.arange(n), labels]
+    np.exp(logits, out=logits)
+    total = logits.sum(axis=1)
+    logits /= total[:, None]
+    logits[np.arange(n), labels] -= 1.0  # now the derivative by logits
+    logits *= weights[:, None]
+    away = np.concatenate([x[:k] - 1.0, x[k:]])
+    pull = ridge @ away
+    loss = float(((np.log(total) - own) * weights).sum()) + 0.5 * float(away @ pull)
+    slope = np.concatenate([np.einsum("nk,nk->k", logits, inputs), logits.sum(axis=0)]) + pull
+    count = weights.sum()
+    return loss / count, slope / count
+
+
+def _curvature(x: Floats, inputs: Floats, weights: Floats) -> Floats:
+    """Return the second derivative of the log loss of all rows."""
+    k = inputs.shape[1]
+    chance = _softmax(inputs * x[:k] + x[k:])
+    by_logit = np.concatenate([chance * inputs, chance], axis=1)
+    by_logit *= np.sqrt(weights)[:, None]
+    second = -by_logit.T @ by_logit
+    chance *= weights[:, None]
+    at = np.arange(k)
+    second[at, at] += (chance * inputs**2).sum(axis=0)
+    second[at, at + k] += (chance * inputs).sum(axis=0)
+    second[at + k, at] += (chance * inputs).sum(axis=0)
+    second[at + k, at + k] += chance.sum(axis=0)
+    return second
+
+
+def _likely_ridge(away: Floats, precision: Floats, k: int) -> Floats:
+    """Return the inverse of the variances under which what was found is most likely.
+
+    One of the three variances is chosen at a time, twice over.
+    """
+    error = np.linalg.inv(precision)
+    chosen: Sequence[float] = [choices[0] for choices in VARIANCES]
+    for which, choices in [*enumerate(VARIANCES)] * 2:
+        tried = [[*chosen[:which], choice, *chosen[which + 1 :]] for choice in choices]
+        chosen = min(tried, key=lambda v: _surprise(away, _variances(v, k) + error))
+    return np.asarray(np.linalg.inv(_variances(chosen, k)), dtype=np.float64)
+
+
+def _variances(chosen: Sequence[float], k: int) -> Floats:
+    """Return the covariance of slopes and offsets."""
+    common, apart, offsets = chosen
+    variances = np.diag(np.repeat([apart, offsets], k))
+    variances[:k, :k] += common
+    return variances
+
+
+def _surprise(away: Floats, spread: Floats) -> float:
+    """Return twice the negative log density of a normal variable, but for a constant."""
+    factor = np.linalg.cholesky(spread)
+    return float(2 * np.log(np.diag(factor)).sum() + (np.linalg.solve(factor, away) ** 2).sum())

@@ -1,0 +1,393 @@
+"""What sets answer on labelled rows, counted for a reader: who is taken for whom, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
+from scrib_mlflow.core.counts import Counts, count_sets, effective_counts, sum_groups
+from scrib_mlflow.core.inputs import NAN, Labelled, as_number, check_rows, check_trust
+from scrib_mlflow.core.rules import Fit, Rule, predict_sets
+
+Band = tuple[float, float]
+UNKNOWN = (NAN, NAN)
+MOST_POINTS = 200  # of a curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassReport:
+    """The rows of one class. Counts are weights where rows are weighted."""
+
+    n: int | float
+    n_certain: int | float
+    n_wrong: int | float
+    risk: float  # NaN without certain rows
+    risk_upper: float  # exact; NaN where rows are weighted
+    risk_upper_kl: float  # the paper's Theorem 4.2; NaN where rows are weighted
+    miscoverage: float
+    abstention_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetReport:
+    """Sets on labelled rows."""
+
+    classes: tuple[str, ...]
+    n: int | float
+    n_certain: int | float
+    n_wrong: int | float
+    abstention_rate: float
+    chance_ambiguity: float
+    size_ambiguity: float
+    empty_rate: float
+    overall_risk: float
+    overall_risk_upper: float
+    confidence: float
+    by_class: dict[str, ClassReport]
+
+
+def evaluate_sets(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    rule: Fit | Rule | Sequence[float],
+    *,
+    confidence: float = 0.95,
+    classes: Sequence[object] | None = None,
+    sample_weight: ArrayLike | None = None,
+    trust: ArrayLike | None = None,
+) -> SetReport:
+    """Measure a rule on labelled rows.
+
+    The bounds hold for a rule that was fixed before these rows were looked at; on the rows of its
+    own fit they prove nothing.
+
+    Parameters
+    ----------
+    scores : (n, k) array
+    labels : (n,) or (n, k) array
+        Class names or indices, or soft labels.
+    rule : Fit, Rule or sequence of k floats
+    confidence : float
+        Of each upper bound by itself.
+    classes : sequence, optional
+        Class names in column order; those of the fit, or the column numbers.
+    sample_weight : (n,) array, optional
+        With weights that are not 0 or 1, and with soft labels, counts are no longer binomial:
+        bounds are NaN then.
+    trust : (n,) array, optional
+        For a selective rule that was fitted on trust.
+
+    Returns
+    -------
+    SetReport
+    """
+    as_number("confidence", confidence, low=0, high=1)
+    names = rule.classes if isinstance(rule, Fit) and classes is None else classes
+    plain = rule.rule if isinstance(rule, Fit) else rule
+    rows = check_rows(scores, labels, names, sample_weight, least_rows=1)
+    if trust is not None:
+        trust = check_trust(trust, len(rows.kept))[rows.kept]
+    sets = predict_sets(rows.scores, plain, trust=trust)
+    return measure_sets(sets, rows, confidence)
+
+
+def measure_sets(sets: NDArray[np.bool_], rows: Labelled, confidence: float) -> SetReport:
+    """Measure sets on the labelled rows they were made for."""
+    counts = count_sets(sets, *rows[1:4])
+    return report_counts(counts, rows.classes, confidence, counted=rows.counted)
+
+
+def report_counts(
+    counts: Counts, classes: tuple[str, ...], confidence: float, *, counted: bool
+) -> SetReport:
+    """Return rates, risks and bounds; the bounds are NaN unless every row is `counted` as one."""
+    number = _whole if counted else float
+    total = counts.members.sum()
+    wrong = counts.wrong.sum()
+    errors, certain = np.append(counts.wrong, wrong), np.append(counts.certain, counts.all_certain)
+    exact, chernoff = np.full(len(errors), NAN), np.full(len(errors), NAN)
+    if counted:
+        exact = risk_upper(errors, certain, confidence)
+        chernoff = risk_upper_kl(errors, certain, confidence)
+    return SetReport(
+        classes=classes,
+        n=number(total),
+        n_certain=number(counts.all_certain),
+        n_wrong=number(wrong),
+        abstention_rate=_rate(total - counts.all_certain, total),
+        chance_ambiguity=_rate(total - counts.all_certain - counts.all_empty, total),
+        size_ambiguity=_rate(counts.all_size, total),
+        empty_rate=_rate(counts.all_empty, total),
+        overall_risk=_rate(wrong, counts.all_certain),
+        overall_risk_upper=float(exact[-1]),
+        confidence=float(confidence),
+        by_class={
+            name: ClassReport(
+                n=number(counts.members[j]),
+                n_certain=number(counts.certain[j]),
+                n_wrong=number(counts.wrong[j]),
+                risk=_rate(counts.wrong[j], counts.certain[j]),
+                risk_upper=float(exact[j]),
+                risk_upper_kl=float(chernoff[j]),
+                miscoverage=_rate(counts.missed[j], counts.members[j]),
+                abstention_rate=_rate(counts.members[j] - counts.certain[j], counts.members[j]),
+            )
+            for j, name in enumerate(classes)
+        },
+    )
+
+
+def _rate(part: float, whole: float) -> float:
+    """Return part / whole, NaN where there is nothing."""
+    return max(float(part / whole), 0.0) if whole > 0 else NAN
+
+
+def _whole(count: float) -> int:
+    return round(count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRates:
+    """The rows of one class; bands are NaN on rows of the fit."""
+
+    n: int
+    n_certain: int
+    n_wrong: int
+    abstention_rate: float
+    abstention_band: Band
+    risk: float  # NaN without certain rows
+    risk_band: Band
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRates:
+    """All rows of a part, and those of some classes."""
+
+    n: int
+    n_certain: int
+    n_wrong: int
+    abstention_rate: float
+    abstention_band: Band
+    empty_rate: float
+    overall_risk: float  # NaN where nothing is certain
+    overall_risk_band: Band
+    by_class: dict[str, ClassRates]
+
+
+def measure_part(
+    sets: NDArray[np.bool_],  # (n, k)
+    labels: NDArray[np.int32],  # (n,)
+    classes: Sequence[str],
+    shown: Sequence[int],  # the classes to tell apart
+    *,
+    confidence: float | None,  # None: no bands
+    groups: NDArray[np.int64] | None = None,  # (n,) codes from 0
+) -> PartRates:
+    """Measure sets on labelled rows."""
+    sizes = np.count_nonzero(sets, axis=1)
+    certain = sizes == 1
+    wrong = certain & ~sets[np.arange(len(sets)), labels]
+    members = [labels == j for j in shown] + [np.ones(len(sets), dtype=np.bool_)]
+    abstains = _rates(members, ~certain, confidence, groups)
+    risks = _rates([own & certain for own in members], wrong, confidence, groups)
+    by_class = {
+        classes[j]: ClassRates(
+            n=of_rows.n,
+            n_certain=of_certain.n,
+            n_wrong=of_certain.k,
+            abstention_rate=of_rows.rate,
+            abstention_band=of_rows.band,
+            risk=of_certain.rate,
+            risk_band=of_certain.band,
+        )
+        for j, of_rows, of_certain in zip(shown, abstains[:-1], risks[:-1], strict=True)
+    }
+    return PartRates(
+        n=len(sets),
+        n_certain=risks[-1].n,
+        n_wrong=risks[-1].k,
+        abstention_rate=abstains[-1].rate,
+        abstention_band=abstains[-1].band,
+        empty_rate=float(np.mean(sizes == 0)),
+        overall_risk=risks[-1].rate,
+        overall_risk_band=risks[-1].band,
+        by_class=by_class,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    n: int
+    k: int
+    rate: float
+    band: Band
+
+
+def _rates(
+    among: Sequence[NDArray[np.bool_]],
+    happens: NDArray[np.bool_],
+    confidence: float | None,
+    groups: NDArray[np.int64] | None,
+) -> list[_Rate]:
+    """Return how often something happens among rows of several kinds."""
+    n = np.array([np.count_nonzero(rows) for rows in among])
+    k = np.array([np.count_nonzero(rows & happens) for rows in among])
+    bands = [UNKNOWN] * len(n)
+    if confidence is not None:
+        worth_n, worth_k = n.astype(np.float64), k.astype(np.float64)
+        if groups is not None:
+            sums = sum_groups(groups, happens, among)
+            worth_n, worth_k = effective_counts(n, k, sums, (1 - confidence) / 2)
+        bands = two_sided(worth_k, worth_n, confidence)
+    return [
+        _Rate(int(a), int(b), float(b / a) if a else NAN, band)
+        for a, b, band in zip(n, k, bands, strict=True)
+    ]
+
+
+def two_sided(k: NDArray[np.float64], n: NDArray[np.float64], confidence: float) -> list[Band]:
+    """Return exact bands of a rate; all of 0 to 1 without rows."""
+    tail = (1 - confidence) / 2
+    some, less = k > 0, k < n
+    safe_k, safe_n = np.where(n > 0, k, 0.0), np.where(n > 0, n, 1.0)
+    low = special.betaincinv(np.where(some, safe_k, 1.0), safe_n - safe_k + 1, tail)
+    high = special.betaincinv(safe_k + 1, np.where(less, safe_n - safe_k, 1.0), 1 - tail)
+    return [
+        (float(a) if s else 0.0, float(b) if f else 1.0)
+        for a, b, s, f in zip(low, high, some, less, strict=True)
+    ]
+
+
+class Answers(NamedTuple):
+    """Labelled rows, with the scores and the set of each."""
+
+    scores: NDArray[np.float64]  # (n, k) NaN in rows that could not be scored
+    labels: NDArray[np.int32]  # (n,)
+    sets: NDArray[np.bool_]  # (n, k)
+
+
+class SetCount(NamedTuple):
+    """One set, and how often it occurs."""
+
+    members: tuple[int, ...]  # class indices
+    n: int
+    n_held: int  # rows whose true class is a member
+
+
+class RiskCoverage(NamedTuple):
+    """What plain top-1 would risk if it answered the rows with the highest scores only."""
+
+    coverage: tuple[float, ...]  # share of rows that are answered, rising
+    risk: tuple[float, ...]  # wrong among them
+
+
+def valid_rows(answers: Answers) -> NDArray[np.bool_]:
+    """Return which rows could be scored."""
+    return np.asarray(np.isfinite(answers.scores).all(axis=1))
+
+
+def confusion_counts(answers: Answers) -> NDArray[np.int64]:
+    """Return (k, k + 1) rows by true class and answer; the last column counts abstentions."""
+    k = answers.sets.shape[1]
+    certain = np.count_nonzero(answers.sets, axis=1) == 1
+    answer = np.where(certain, answers.sets.argmax(axis=1), k)
+    code = answers.labels.astype(np.int64) * (k + 1) + answer
+    return np.bincount(code, minlength=k * (k + 1)).reshape(k, k + 1)
+
+
+def outcome_counts(answers: Answers) -> NDArray[np.int64]:
+    """Return (k, 4) rows by true class that are right, wrong, ambiguous and empty."""
+    n, k = answers.sets.shape
+    sizes = np.count_nonzero(answers.sets, axis=1)
+    wrong = ~answers.sets[np.arange(n), answers.labels]
+    outcome = np.where(sizes == 1, wrong, np.where(sizes == 0, 3, 2))
+    code = answers.labels.astype(np.int64) * 4 + outcome
+    return np.bincount(code, minlength=4 * k).reshape(k, 4)
+
+
+def count_by_set(answers: Answers) -> list[SetCount]:
+    """Return every set that occurs, the most frequent first, the first to occur of equal ones."""
+    first, code, count = _distinct(np.packbits(answers.sets, axis=1))
+    n = len(answers.labels)
+    held = np.bincount(code, answers.sets[np.arange(n), answers.labels], len(count))
+    return [
+        SetCount(
+            tuple(np.flatnonzero(answers.sets[first[i]]).tolist()), int(count[i]), int(held[i])
+        )
+        for i in np.lexsort((first, -count))
+    ]
+
+
+def risk_coverage(answers: Answers) -> RiskCoverage:
+    """Return the risk of the top class among ever more rows, by falling highest score.
+
+    Rows with equal scores are answered together: no threshold tells them apart.
+    """
+    valid = valid_rows(answers)
+    scores, labels = answers.scores[valid], answers.labels[valid]
+    if not len(scores):
+        return RiskCoverage((), ())
+    highest = scores.max(axis=1)
+    order = np.argsort(-highest, kind="stable")
+    wrong = np.cumsum(scores.argmax(axis=1)[order] != labels[order])
+    ranked = highest[order]
+    ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    if len(ends) > MOST_POINTS:
+        wanted = np.linspace(ends[0], ends[-1], MOST_POINTS)
+        ends = np.unique(ends[np.searchsorted(ends, wanted)])
+    answered = ends + 1
+    coverage, risk = answered / len(answers.labels), wrong[ends] / answered
+    return RiskCoverage(tuple(coverage.tolist()), tuple(risk.tolist()))
+
+
+def own_point(answers: Answers) -> tuple[float, float]:
+    """Return the share of rows that the sets answer, and the risk of these answers."""
+    certain = np.count_nonzero(answers.sets, axis=1) == 1
+    held = answers.sets[np.arange(len(certain)), answers.labels]
+    n_certain = int(np.count_nonzero(certain))
+    risk = np.count_nonzero(certain & ~held) / n_certain if n_certain else NAN
+    return n_certain / len(certain), risk
+
+
+def choose_examples(answers: Answers, most: int) -> NDArray[np.intp]:
+    """Return rows that abstain, of as many kinds as there is room for, the frequent ones first.
+
+    A kind is a set together with a true class; of each its first row comes before any second.
+    """
+    abstains = np.count_nonzero(answers.sets, axis=1) != 1
+    rows = np.flatnonzero(abstains & valid_rows(answers))
+    if not len(rows):
+        return rows
+    members = np.packbits(answers.sets[rows], axis=1)
+    label = answers.labels[rows].astype(np.int32)[:, None].view(np.uint8)
+    _, code, count = _distinct(np.hstack([members, label]))
+    by_kind = np.argsort(code, kind="stable")
+    starts = np.cumsum(count) - count
+    turn = np.empty(len(rows), dtype=np.int64)  # 0 for the first row of its kind
+    turn[by_kind] = np.arange(len(rows)) - starts[code[by_kind]]
+    chosen = np.lexsort((rows, -count[code], turn))[:most]
+    return rows[chosen]
+
+
+def _distinct(
+    rows: NDArray[np.uint8],
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Return where each distinct row is first, which one every row is, and how many there are."""
+    n, width = rows.shape
+    whole: NDArray[Any]
+    if width <= 8:  # numbers are sorted many times faster than bytes
+        padded = np.zeros((n, 8), dtype=np.uint8)
+        padded[:, :width] = rows
+        whole = padded.view(np.uint64).ravel()
+    else:
+        whole = np.ascontiguousarray(rows).view(np.dtype((np.void, width))).ravel()
+    _, first, code, count = np.unique(
+        whole, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, code, count

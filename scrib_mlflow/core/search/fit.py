@@ -1,0 +1,259 @@
+"""Fit thresholds to targets, and check the result against the rule as it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.dual import abstention_bound
+from scrib_mlflow.core.inputs import (
+    MOST_CERTIFY_ROWS,
+    NAN,
+    Labelled,
+    are_probabilities,
+    as_floats,
+    as_number,
+    check_rows,
+    check_seed,
+    count_threads,
+)
+from scrib_mlflow.core.loss import (
+    MEMBERS,
+    Ambiguity,
+    Margin,
+    Objective,
+    check_ambiguity,
+    check_members,
+    describe_fit,
+    make_objective,
+)
+from scrib_mlflow.core.rules import Fit, ThresholdRule
+from scrib_mlflow.core.search.levels import Data, Track, centre, make_data
+from scrib_mlflow.core.search.search import Best, Task, plan_effort, search
+from scrib_mlflow.core.targets import Constraint, Target, Targets, known_classes, make_constraints
+from scrib_mlflow.errors import InvalidTargetsError, ScribError, SearchMismatchError
+from scrib_mlflow.serving import threshold_sets
+
+TOLERANCE = 1e-9
+
+
+def fit_thresholds(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    risk_targets: Target | None = 0.1,
+    *,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+    risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
+    miscoverage_targets: Target | None = None,
+    max_class_abstention: Target | None = None,
+    waive: Sequence[str] = (),
+    penalty: Target = 1e4,
+    two_sided_penalty: Target = 0.0,
+    chance_weight: float = 1.0,
+    size_weight: float = 0.0,
+    empty_weight: float = 1.0,
+    threshold_groups: str | Sequence[str] = "class",
+    sample_weight: ArrayLike | None = None,
+    confidence: float | None = None,
+    certify_rows: int | None = None,
+    allow_never: bool = False,
+    initial: Sequence[float] | None = None,
+    seed: int = 0,
+    effort: float = 1.0,
+    threads: int | None = None,
+) -> Fit:
+    """Find the thresholds that keep the targets with the least ambiguity.
+
+    Minimises ``chance_weight P(|H| > 1) + size_weight E|H| + empty_weight P(|H| = 0)`` plus
+    ``penalty * excess ** 2`` for every target.
+
+    Parameters
+    ----------
+    scores : (n, k) array
+        Higher means more of the class; need not sum to one.
+    labels : (n,) array, or (n, k) array
+        Class names or indices; or soft labels, the weight of each class in each row.
+    risk_targets : float or mapping, optional
+        How often each class may be wrong when the set has one member: one number, or numbers by
+        class name, with ``"default"`` for the others. None: no class has a target of its own.
+    classes : sequence, optional
+        Class names in column order; without them the column numbers.
+    overall_target : float, optional
+        How often a certain row may be wrong, all classes taken together.
+    risk_groups : mapping, optional
+        Further groups of classes: ``{name: (class names, target)}``.
+    miscoverage_targets : float or mapping, optional
+        In place of ``risk_targets``: how often the set may lack the true class.
+    max_class_abstention : float or mapping, optional
+        Caps on how often the rows of a class may abstain.
+    waive : sequence of str
+        Classes whose own target is not enforced.
+    penalty, two_sided_penalty : float or mapping
+        What a squared excess costs, and a squared difference both ways; by class or group name
+        with a ``"default"``.
+    chance_weight, size_weight, empty_weight : float
+        What ambiguous sets, members of sets, and empty sets cost.
+    threshold_groups : "class", "all", or class names
+        A threshold for every class; one for all; or one for each class named and one that the
+        rest share.
+    sample_weight : (n,) array, optional
+        Weights of rows; 0 leaves a row out.
+    confidence, certify_rows : float and int, optional
+        Apply the targets to the exact upper confidence bound that so many certify rows (default:
+        as many as here) would give, not to the rate itself.
+    allow_never : bool
+        Let a threshold rise above all scores, so that its class is never in a set.
+    initial : sequence of k floats, optional
+        Thresholds to start from, besides the usual starts.
+    seed : int
+        Of the samples and random starts.
+    effort : float
+        Multiple of the usual amount of work.
+    threads : int, optional
+        Threads to use; they never change the result.
+
+    Returns
+    -------
+    Fit
+        With ``rule``, ``thresholds``, ``classes``, ``loss``, how every constraint is kept, the
+        losses of all starts, and a bound for calibrated probabilities.
+    """
+    rows = check_rows(scores, labels, classes, sample_weight)
+    targets = Targets(
+        risk_targets=risk_targets,
+        overall_target=overall_target,
+        risk_groups=risk_groups,
+        miscoverage_targets=miscoverage_targets,
+        max_class_abstention=max_class_abstention,
+        waive=waive,
+        penalty=penalty,
+        two_sided_penalty=two_sided_penalty,
+    )
+    constraints = make_constraints(targets, rows.classes)
+    weights = Ambiguity(
+        chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
+    )
+    check_ambiguity(weights, constraints)
+    class_weight = rows.class_weight()
+    check_members(targets, class_weight, rows.classes)
+    margin = _margin(confidence, certify_rows, len(rows.scores))
+    objective = make_objective(constraints, class_weight, weights, margin, counted=rows.counted)
+    own = _own_thresholds(threshold_groups, rows.classes)
+    task = make_task(
+        rows,
+        own,
+        objective,
+        track=Track(size_weight > 0, any(c.kind == "miscoverage" for c in constraints)),
+        allow_never=allow_never,
+        effort=as_number("effort", effort, low=0, high=np.inf),
+        seed=check_seed(seed),
+    )
+    best = search(task, _initial(initial, task.data), count_threads(threads))
+    rule, counts = serve(best, task, rows, constraints)
+    method = "scrib" if len(own) else "scrib-"
+    fit = describe_fit(method, rule, rows, constraints, objective, counts)
+    bound = NAN
+    if _is_bounded(constraints, weights) and are_probabilities(rows.scores):
+        bound = abstention_bound(rows.scores, rows.weights, constraints, task.seed)
+    return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
+
+
+def make_task(
+    rows: Labelled,
+    own: NDArray[np.int64],
+    objective: Objective,
+    *,
+    track: Track,
+    allow_never: bool,
+    effort: float,
+    seed: int,
+) -> Task:
+    """Return the search problem of checked rows, where the classes `own` have a threshold each."""
+    data = make_data(*rows[:4], own)
+    return Task(
+        data=data,
+        objective=objective,
+        track=track,
+        allow_never=allow_never,
+        effort=plan_effort(len(rows.scores), len(rows.classes), len(data.thresholds), effort),
+        seed=seed,
+    )
+
+
+def serve(
+    best: Best, task: Task, rows: Labelled, constraints: Sequence[Constraint]
+) -> tuple[ThresholdRule, Counts]:
+    """Return the rule of what a search found, and what it counts as it is served."""
+    thresholds = centre(task.data, best.thresholds)
+    counts = count_sets(threshold_sets(rows.scores, thresholds), *rows[1:4])
+    _check_search(best, counts, constraints, task, exact=rows.counted)
+    return ThresholdRule(thresholds=tuple(thresholds.tolist())), counts
+
+
+def _check_search(
+    best: Best, counts: Counts, constraints: Sequence[Constraint], task: Task, *, exact: bool
+) -> None:
+    """Raise unless the served predicate counts what the search counted."""
+    served, totals = constraint_counts(counts, constraints)
+    searched, searched_totals = best.counts.copy(), best.totals.copy()
+    if not task.track.missed:
+        searched[:, 2] = served[:, 2]
+    if not task.track.size:
+        searched_totals[2] = totals[2]
+    tolerance = 0.0 if exact else TOLERANCE
+    members = task.objective.terms[:, [MEMBERS]]
+    total = task.objective.costs[3] * np.array([1, 1, len(counts.members)])
+    same = (np.abs(served - searched) <= tolerance * members).all()
+    if not (same and (np.abs(totals - searched_totals) <= tolerance * total).all()):
+        raise SearchMismatchError(
+            f"the search counted {searched.tolist()} and {searched_totals.tolist()} but the served "
+            f"rule gives {served.tolist()} and {totals.tolist()}; please report this with your data"
+        )
+
+
+def _margin(confidence: float | None, certify_rows: float | None, n: int) -> Margin | None:
+    if confidence is None:
+        if certify_rows is not None:
+            raise InvalidTargetsError(
+                f"certify_rows is {certify_rows} without a confidence; add one, such as 0.95"
+            )
+        return None
+    size = n if certify_rows is None else certify_rows
+    return Margin(
+        confidence=as_number("confidence", confidence, low=0, high=1),
+        certify_rows=as_number("certify_rows", size, low=0, high=MOST_CERTIFY_ROWS),
+    )
+
+
+def _own_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the classes that have a threshold of their own."""
+    if isinstance(groups, str):
+        if groups not in ("class", "all"):
+            raise ScribError(
+                f"threshold_groups is {groups!r}; use 'class', 'all', or a list of class names"
+            )
+        return np.arange(len(classes) if groups == "class" else 0)
+    return np.array(known_classes("threshold_groups", groups, classes), dtype=np.int64)
+
+
+def _initial(initial: Sequence[float] | None, data: Data) -> NDArray[np.float64] | None:
+    """Return (g,) thresholds; classes that share one start from the lowest of theirs."""
+    if initial is None:
+        return None
+    given = as_floats("initial", initial)
+    if given.shape != (data.scores.shape[1],) or np.isnan(given).any():
+        raise ScribError(
+            f"initial must be {data.scores.shape[1]} thresholds, one a class, got {initial!r}"
+        )
+    return np.array([given[data.served(g)].min() for g in range(len(data.thresholds))])
+
+
+def _is_bounded(constraints: Sequence[Constraint], weights: Ambiguity) -> bool:
+    """Return whether the loss charges abstention and risks only, as the bound does."""
+    risks = [constraint.kind == "risk" for constraint in constraints]
+    return weights == Ambiguity() and bool(risks) and all(risks)

@@ -1,0 +1,286 @@
+"""One threshold: try every cut, one step at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from scrib_mlflow.core.compiling import inlined, inner, kernel
+from scrib_mlflow.core.loss import (
+    ABSTENTION,
+    ALL_CERTAIN,
+    ALL_EMPTY,
+    ALL_SIZE,
+    CERTAIN,
+    KIND,
+    MEMBERS,
+    MISCOVERAGE,
+    MISSED,
+    PENALTY,
+    RIGHT,
+    SILENT,
+    TARGET,
+    TWO_SIDED,
+    allowed,
+    ambiguity,
+    cost,
+    excess,
+    loss_of,
+    penalty,
+)
+
+CLASS, LEVELS, HIGHEST, OFFSET = range(4)
+SECOND, TOP_CLASS, SECOND_CLASS = range(3)
+HELD, HOLDER, LABEL = range(3)
+
+
+class Rows(NamedTuple):
+    """The rows that the cuts can move, and what the rows beside them add."""
+
+    positions: np.ndarray  # (g, n) int32: -1 where never in, LEVELS where always in
+    groups: np.ndarray  # (g, 4) int64: CLASS, LEVELS, HIGHEST cut, OFFSET in arrays by position
+    shared: int  # the shared threshold, -1 without one
+    tops: np.ndarray  # (3, n) int32: SECOND position there, TOP_CLASS, SECOND_CLASS
+    entry_start: np.ndarray  # int64, by position
+    entry_row: np.ndarray  # int32
+    entry_second: np.ndarray  # bool: the row's second entry at the shared threshold
+    own_start: np.ndarray  # int64, by position: label entries, for mis-coverage; may be empty
+    own_class: np.ndarray  # int32
+    own_weight: np.ndarray
+    size_at: np.ndarray  # by position: weight of the members at that cut; may be empty
+    labels: np.ndarray  # (n,) int32, ascending; -1 where labels are soft
+    weights: np.ndarray  # (n,)
+    soft: np.ndarray  # (n, k) label weights, or (0, k)
+    class_start: np.ndarray  # (k + 1,) int64: where the rows of each class start
+    base_counts: np.ndarray  # (c, 3) what the other rows add to the counters
+    base_totals: np.ndarray  # (3,)
+
+
+class State(NamedTuple):
+    """Where a search stands: the cuts, and every counter at them."""
+
+    cuts: np.ndarray  # (g,) int64
+    info: np.ndarray  # (n, 4) int32: HELD, HOLDER, LABEL; together, for one fetch a row
+    counts: np.ndarray  # (c, 3) CERTAIN, RIGHT, MISSED
+    totals: np.ndarray  # (3,) ALL_CERTAIN, ALL_EMPTY, ALL_SIZE
+
+
+@inlined
+def count_certain(i, who, sign, info, weights, soft, class_terms, term_of, counts):
+    """Add (sign 1) or take back (sign -1) a row that is certain of class `who`."""
+    label = info[i, LABEL]
+    first, last = label, label + 1
+    if label < 0:
+        first, last = 0, soft.shape[1]
+    for k in range(first, last):
+        weight = sign * (weights[i] if label >= 0 else soft[i, k])
+        for a in range(class_terms[k], class_terms[k + 1]):
+            counts[term_of[a], CERTAIN] += weight
+            if who == k:
+                counts[term_of[a], RIGHT] += weight
+
+
+@kernel
+def place(rows, objective, state, cuts):
+    """Put the state at these cuts, counting every row anew, and return the loss."""
+    positions, groups, shared, tops = rows.positions, rows.groups, rows.shared, rows.tops
+    info, counts, totals = state.info, state.counts, state.totals
+    class_terms, term_of = objective.class_terms, objective.term_of
+    n = positions.shape[1]
+    for i in range(n):
+        info[i, HELD] = 0
+        info[i, HOLDER] = 0
+        info[i, LABEL] = rows.labels[i]
+    for c in range(len(counts)):
+        for j in range(3):
+            counts[c, j] = rows.base_counts[c, j]
+    for j in range(3):
+        totals[j] = rows.base_totals[j]
+    for g in range(len(cuts)):
+        cut = cuts[g]
+        state.cuts[g] = cut
+        for i in range(n):
+            if positions[g, i] >= cut:
+                info[i, HELD] += 1
+                info[i, HOLDER] += groups[g, CLASS] if g != shared else tops[TOP_CLASS, i]
+                if g == shared and tops[SECOND, i] >= cut:
+                    info[i, HELD] += 1
+                    info[i, HOLDER] += tops[SECOND_CLASS, i]
+        offset = groups[g, OFFSET]
+        if len(rows.size_at) > 0:
+            totals[ALL_SIZE] += rows.size_at[offset + cut]
+        if len(rows.own_start) > 0:
+            for e in range(rows.own_start[offset], rows.own_start[offset + cut]):
+                k = rows.own_class[e]
+                for a in range(class_terms[k], class_terms[k + 1]):
+                    counts[term_of[a], MISSED] += rows.own_weight[e]
+    for i in range(n):
+        if info[i, HELD] == 0:
+            totals[ALL_EMPTY] += rows.weights[i]
+        if info[i, HELD] == 1:
+            totals[ALL_CERTAIN] += rows.weights[i]
+            count_certain(i, info[i, HOLDER], 1.0, info, rows.weights, rows.soft,
+                          class_terms, term_of, counts)  # fmt: skip
+    return loss_of(counts, totals, objective)
+
+
+@inner
+def move(rows, objective, state, g, cut):
+    """Move one cut, updating every counter, and return the loss."""
+    info, counts, totals = state.info, state.counts, state.totals
+    class_terms, term_of = objective.class_terms, objective.term_of
+    weights, soft = rows.weights, rows.soft
+    old = state.cuts[g]
+    step = 1 if cut > old else -1
+    offset = rows.groups[g, OFFSET]
+    first = offset + min(old, cut)
+    last = offset + max(old, cut)
+    for e in range(rows.entry_start[first], rows.entry_start[last]):
+        i = rows.entry_row[e]
+        who = rows.groups[g, CLASS]
+        if g == rows.shared:
+            who = rows.tops[SECOND_CLASS if rows.entry_second[e] else TOP_CLASS, i]
+        before = info[i, HELD]
+        holder = info[i, HOLDER]
+        info[i, HELD] = before - step
+        info[i, HOLDER] = holder - step * who
+        if before == 0:
+            totals[ALL_EMPTY] -= weights[i]
+        elif before == step:
+            totals[ALL_EMPTY] += weights[i]
+        sign = 0.0
+        if before == 1:
+            sign = -1.0
+        elif before - step == 1:
+            sign = 1.0
+            holder -= step * who
+        if sign != 0.0:
+            totals[ALL_CERTAIN] += sign * weights[i]
+            count_certain(i, holder, sign, info, weights, soft, class_terms, term_of, counts)
+    if len(rows.own_start) > 0:
+        for e in range(rows.own_start[first], rows.own_start[last]):
+            k = rows.own_class[e]
+            for b in range(class_terms[k], class_terms[k + 1]):
+                counts[term_of[b], MISSED] += step * rows.own_weight[e]
+    if len(rows.size_at) > 0:
+        totals[ALL_SIZE] += rows.size_at[offset + cut] - rows.size_at[offset + old]
+    state.cuts[g] = cut
+    return loss_of(counts, totals, objective)
+
+
+@inner
+def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier):
+    """Try the cuts above (step 1) or below (step -1) the present one, up to the barrier.
+
+    Between two distinct scores only the rows at the score passed change, so a step costs the
+    terms of their classes; the state itself stays as it is.
+    """
+    terms, spans, tables = objective.terms, objective.spans, objective.tables
+    class_terms, term_of, costs = objective.class_terms, objective.term_of, objective.costs
+    positions, shared, tops = rows.positions, rows.shared, rows.tops
+    entry_start, entry_row, entry_second = rows.entry_start, rows.entry_row, rows.entry_second
+    own_start, own_class, own_weight = rows.own_start, rows.own_class, rows.own_weight
+    weights, soft, size_at = rows.weights, rows.soft, rows.size_at
+    info = state.info
+    counts, totals, due = scratch.counts, scratch.totals, scratch.due
+    stale, queue = scratch.stale, scratch.queue
+    track_own, track_size = len(own_start) > 0, len(size_at) > 0
+    group_class, offset = rows.groups[g, CLASS], rows.groups[g, OFFSET]
+    cut = state.cuts[g]
+    last = rows.groups[g, HIGHEST] if step > 0 else 0
+    penalties = 0.0
+    for j in range(3):
+        totals[j] = state.totals[j]
+    for c in range(len(terms)):
+        for j in range(3):
+            counts[c, j] = state.counts[c, j]
+        due[c] = penalty(
+            c, counts[c, CERTAIN], counts[c, RIGHT], counts[c, MISSED], terms, spans, tables
+        )
+        penalties += due[c]
+    at = cut
+    while at != last:
+        position = offset + (at if step > 0 else at - 1)
+        at += step
+        queued = 0
+        for e in range(entry_start[position], entry_start[position + 1]):
+            i = entry_row[e]
+            held = info[i, HELD]
+            holder = info[i, HOLDER]
+            who = group_class
+            if g == shared:
+                who = tops[TOP_CLASS, i]
+                if entry_second[e]:
+                    who = tops[SECOND_CLASS, i]
+                    if step < 0 and positions[g, i] < cut:
+                        held += 1  # the first entry has come in on this walk
+                        holder += tops[TOP_CLASS, i]
+                elif step > 0 and tops[SECOND, i] >= cut:
+                    held -= 1  # the second entry has left on this walk
+                    holder -= tops[SECOND_CLASS, i]
+            if held == 1:
+                sign = -1.0
+                if step > 0:
+                    totals[ALL_EMPTY] += weights[i]
+            elif held - step == 1:
+                sign = 1.0
+                holder -= step * who
+                if step < 0:
+                    totals[ALL_EMPTY] -= weights[i]
+            else:
+                continue
+            totals[ALL_CERTAIN] += sign * weights[i]
+            label = info[i, LABEL]
+            first, end = label, label + 1
+            if label < 0:
+                first, end = 0, soft.shape[1]
+            for k in range(first, end):
+                weight = sign * (weights[i] if label >= 0 else soft[i, k])
+                for t in range(class_terms[k], class_terms[k + 1]):
+                    c = term_of[t]
+                    counts[c, CERTAIN] += weight
+                    if holder == k:
+                        counts[c, RIGHT] += weight
+                    if not stale[c]:
+                        stale[c] = True
+                        queue[queued] = c
+                        queued += 1
+        if track_own:
+            for e in range(own_start[position], own_start[position + 1]):
+                k = own_class[e]
+                for t in range(class_terms[k], class_terms[k + 1]):
+                    c = term_of[t]
+                    counts[c, MISSED] += step * own_weight[e]
+                    if not stale[c]:
+                        stale[c] = True
+                        queue[queued] = c
+                        queued += 1
+        if track_size:
+            totals[ALL_SIZE] += size_at[offset + at] - size_at[offset + at - step]
+        for q in range(queued):
+            c = queue[q]
+            stale[c] = False
+            n = counts[c, CERTAIN]
+            errors = n - counts[c, RIGHT]
+            if terms[c, KIND] == MISCOVERAGE:
+                n = terms[c, MEMBERS]
+                errors = counts[c, MISSED]
+            elif terms[c, KIND] == ABSTENTION:
+                errors = terms[c, MEMBERS] - n
+                n = terms[c, MEMBERS]
+            limit = terms[c, TARGET] * n
+            if spans[c, 0] >= 0:
+                limit = allowed(c, n, terms, spans, tables)
+            above = excess(errors - limit, n, terms[c, SILENT], 1.0 - terms[c, TARGET])
+            penalties -= due[c]
+            due[c] = cost(above, terms[c, PENALTY], terms[c, TWO_SIDED])
+            penalties += due[c]
+        if queued > 0 or track_size:
+            loss = penalties + ambiguity(totals, costs)
+            if loss < best_loss:
+                best_loss = loss
+                best_cut = at
+            elif loss > barrier:
+                break
+    return best_cut, best_loss

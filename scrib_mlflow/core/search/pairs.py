@@ -1,0 +1,492 @@
+"""Coordinate descent with pair moves, compiled as a whole so that threads run it side by side."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from scrib_mlflow.core.compiling import inner, kernel
+from scrib_mlflow.core.loss import (
+    ALL_CERTAIN,
+    ALL_EMPTY,
+    ALL_SIZE,
+    CERTAIN,
+    KIND,
+    MEMBERS,
+    PENALTY,
+    RIGHT,
+    RISK,
+    SILENT,
+    TARGET,
+    TWO_SIDED,
+    Objective,
+    allowed,
+    penalty,
+)
+from scrib_mlflow.core.search.kernels import (
+    CLASS,
+    HELD,
+    HIGHEST,
+    HOLDER,
+    LEVELS,
+    OFFSET,
+    SECOND,
+    SECOND_CLASS,
+    TOP_CLASS,
+    Rows,
+    State,
+    move,
+    place,
+    walk,
+)
+
+CHANCE_COST, SIZE_COST, EMPTY_COST, ALL_WEIGHT = range(4)
+GRID_SIDE = 32
+GRID_FAR = 10
+BARRIER = 1.0
+EVERY_PAIR = np.iinfo(np.int64).max
+LEAST_GAIN = 1e-9
+
+
+@inner
+def fill_grid(cut, highest, grid, far):
+    """Fill the grid with cuts, dense around the present one, coarse elsewhere; return how many."""
+    near = (len(grid) - far - 1) // 2
+    growth = 1.0
+    if highest > 2 * near:
+        growth = (0.5 * highest) ** (1.0 / near)
+    grid[0] = cut
+    size = 1
+    step = 1.0
+    reach = 0.0
+    for _ in range(near):
+        reach += step
+        step *= growth
+        jump = int(reach)
+        if cut + jump <= highest:
+            grid[size] = cut + jump
+            size += 1
+        if cut >= jump:
+            grid[size] = cut - jump
+            size += 1
+    for j in range(far):
+        share = (j + 1.0) / (far + 1.0)
+        if j % 2 == 1:
+            share = 1.0 - 0.75 ** (j // 2 + 1.0)
+        grid[size] = int(highest * share)
+        size += 1
+    for j in range(1, size):
+        value = grid[j]
+        at = j
+        while at > 0 and grid[at - 1] > value:
+            grid[at] = grid[at - 1]
+            at -= 1
+        grid[at] = value
+    kept = 1
+    for j in range(1, size):
+        if grid[j] != grid[kept - 1]:
+            grid[kept] = grid[j]
+            kept += 1
+    return kept
+
+
+@inner
+def fill_cells(grid, size, levels, cells):
+    """Set cells[position + 1] to the number of grid cuts that the position reaches."""
+    u = 0
+    for position in range(-1, levels + 1):
+        while u < size and grid[u] <= position:
+            u += 1
+        cells[position + 1] = u
+
+
+@inner
+def list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start):
+    """List, class by class, the rows whose certainty depends on cuts a and b.
+
+    A box holds the entries other than a's and b's (their number, their class if one), how many
+    grid cuts the row's entries at a and b reach, the same for second entries, and the row.
+    """
+    positions, shared, tops, info = rows.positions, rows.shared, rows.tops, state.info
+    class_start = rows.class_start
+    hard = len(rows.soft) == 0
+    cut_a, cut_b = state.cuts[a], state.cuts[b]
+    class_a, class_b = rows.groups[a, CLASS], rows.groups[b, CLASS]
+    levels_a, levels_b = rows.groups[a, LEVELS], rows.groups[b, LEVELS]
+    parts = len(class_start) - 1 if hard else 1
+    found = 0
+    for k in range(parts):
+        box_start[k] = found
+        first, last = 0, positions.shape[1]
+        if hard:
+            first, last = class_start[k], class_start[k + 1]
+        for i in range(first, last):
+            at_a, at_b = positions[a, i], positions[b, i]
+            if not (
+                (at_a >= 0 and at_a < levels_a)
+                or (at_b >= 0 and at_b < levels_b)
+                or shared in (a, b)
+            ):
+                continue
+            others = info[i, HELD]
+            other = info[i, HOLDER]
+            second_a = 0
+            second_b = 0
+            if at_a >= cut_a:
+                others -= 1
+                other -= class_a if a != shared else tops[TOP_CLASS, i]
+            if at_b >= cut_b:
+                others -= 1
+                other -= class_b if b != shared else tops[TOP_CLASS, i]
+            if a == shared:
+                second_a = cells_a[tops[SECOND, i] + 1]
+                if tops[SECOND, i] >= cut_a:
+                    others -= 1
+                    other -= tops[SECOND_CLASS, i]
+            if b == shared:
+                second_b = cells_b[tops[SECOND, i] + 1]
+                if tops[SECOND, i] >= cut_b:
+                    others -= 1
+                    other -= tops[SECOND_CLASS, i]
+            if others > 1:
+                continue
+            boxes[found, 0] = others
+            boxes[found, 1] = other
+            boxes[found, 2] = cells_a[at_a + 1]
+            boxes[found, 3] = cells_b[at_b + 1]
+            boxes[found, 4] = second_a
+            boxes[found, 5] = second_b
+            boxes[found, 6] = i
+            found += 1
+    box_start[parts] = found
+
+
+@inner
+def accumulate(certain, right, height, width):
+    """Turn corner marks into values: sum over all cells above and to the left."""
+    for u in range(height):
+        row = u * width
+        run_certain = 0.0
+        run_right = 0.0
+        for v in range(width):
+            run_certain += certain[row + v]
+            run_right += right[row + v]
+            certain[row + v] = run_certain
+            right[row + v] = run_right
+        if u > 0:
+            for v in range(width):
+                certain[row + v] += certain[row - width + v]
+                right[row + v] += right[row - width + v]
+
+
+@inner
+def add_penalties(
+    c, certain, right, more_certain, more_right, cells, limits, losses, terms, spans, tables
+):
+    """Add the penalty of term c (a risk or an abstention rate) to every cell."""
+    target, worst, silent = terms[c, TARGET], 1.0 - terms[c, TARGET], terms[c, SILENT]
+    below, above = terms[c, TWO_SIDED], terms[c, TWO_SIDED] + terms[c, PENALTY]
+    if terms[c, KIND] != RISK:
+        members = terms[c, MEMBERS]
+        limit = allowed(c, members, terms, spans, tables)
+        for j in range(cells):
+            excess = min((members - more_certain - certain[j] - limit) / members, worst)
+            losses[j] += (above if excess > 0.0 else below) * excess * excess
+        return
+    if spans[c, 0] < 0:
+        for j in range(cells):
+            limits[j] = target * (more_certain + certain[j])
+    else:
+        for j in range(cells):
+            limits[j] = allowed(c, more_certain + certain[j], terms, spans, tables)
+    for j in range(cells):
+        n = more_certain + certain[j]
+        excess = min((n - more_right - right[j] - limits[j]) / max(n, silent), worst)
+        excess = worst if n <= silent else excess
+        losses[j] += (above if excess > 0.0 else below) * excess * excess
+
+
+@inner
+def add_ambiguity(
+    rows,
+    costs,
+    state,
+    a,
+    b,
+    grid_a,
+    size_a,
+    grid_b,
+    size_b,
+    boxes,
+    listed,
+    here,
+    empty,
+    spare,
+    losses,
+):
+    """Add what empty sets cost beyond ambiguous ones, and the cost of set sizes, to every cell."""
+    width = size_b + 1
+    if costs[EMPTY_COST] != costs[CHANCE_COST]:
+        for j in range((size_a + 1) * width):
+            empty[j] = 0.0
+            spare[j] = 0.0
+        for e in range(listed):
+            if boxes[e, 0] == 0:
+                empty[boxes[e, 2] * width + boxes[e, 3]] += rows.weights[boxes[e, 6]]
+        accumulate(empty, spare, size_a, width)
+        more = state.totals[ALL_EMPTY] - empty[here]
+        for j in range(size_a * width):
+            losses[j] += (costs[EMPTY_COST] - costs[CHANCE_COST]) * (more + empty[j])
+    if len(rows.size_at) > 0:
+        at_a, at_b = rows.groups[a, OFFSET], rows.groups[b, OFFSET]
+        rest = state.totals[ALL_SIZE]
+        rest -= rows.size_at[at_a + state.cuts[a]] + rows.size_at[at_b + state.cuts[b]]
+        for u in range(size_a):
+            for v in range(size_b):
+                size = rest + rows.size_at[at_a + grid_a[u]] + rows.size_at[at_b + grid_b[v]]
+                losses[u * width + v] += costs[SIZE_COST] * size
+
+
+@inner
+def pair(rows, objective, state, scratch, a, b):
+    """Return the best cuts of thresholds a and b on a grid, and the loss there."""
+    terms, spans, tables, costs = (
+        objective.terms,
+        objective.spans,
+        objective.tables,
+        objective.costs,
+    )
+    class_terms, term_of, slots = objective.class_terms, objective.term_of, objective.slots
+    weights, soft, shared, tops = rows.weights, rows.soft, rows.shared, rows.tops
+    grid_a, grid_b, boxes, box_start = (
+        scratch.grid_a,
+        scratch.grid_b,
+        scratch.boxes,
+        scratch.box_start,
+    )
+    certain, right, limits, losses = scratch.certain, scratch.right, scratch.limits, scratch.losses
+    merged, counts = scratch.merged, state.counts
+    size_a = fill_grid(state.cuts[a], rows.groups[a, HIGHEST], grid_a, scratch.far)
+    size_b = fill_grid(state.cuts[b], rows.groups[b, HIGHEST], grid_b, scratch.far)
+    fill_cells(grid_a, size_a, rows.groups[a, LEVELS], scratch.cells_a)
+    fill_cells(grid_b, size_b, rows.groups[b, LEVELS], scratch.cells_b)
+    list_rows(rows, state, a, b, scratch.cells_a, scratch.cells_b, boxes, box_start)
+    hard = len(soft) == 0
+    classes = len(class_terms) - 1
+    width = size_b + 1
+    marked = (size_a + 1) * width
+    cells = size_a * width
+    here = (scratch.cells_a[state.cuts[a] + 1] - 1) * width + scratch.cells_b[state.cuts[b] + 1] - 1
+    class_a, class_b = rows.groups[a, CLASS], rows.groups[b, CLASS]
+    for j in range(marked):
+        losses[j] = 0.0
+    for m in range(len(merged)):
+        for j in range(marked):
+            merged[m, 0, j] = 0.0
+            merged[m, 1, j] = 0.0
+    constant = costs[CHANCE_COST] * (costs[ALL_WEIGHT] - state.totals[ALL_CERTAIN])
+    for k in range(classes):
+        first, last = box_start[0], box_start[1]
+        if hard:
+            first, last = box_start[k], box_start[k + 1]
+        if first == last:
+            for t in range(class_terms[k], class_terms[k + 1]):
+                c = term_of[t]
+                if slots[c] < 0:
+                    constant += penalty(
+                        c, counts[c, CERTAIN], counts[c, RIGHT], 0.0, terms, spans, tables
+                    )
+            continue
+        for j in range(marked):
+            certain[j] = 0.0
+            right[j] = 0.0
+        for e in range(first, last):
+            i = boxes[e, 6]
+            weight = weights[i] if hard else soft[i, k]
+            u, v = boxes[e, 2] * width, boxes[e, 3]
+            if boxes[e, 0] == 1:
+                certain[u + v] += weight
+                if boxes[e, 1] == k:
+                    right[u + v] += weight
+                continue
+            second_u, second_v = boxes[e, 4] * width, boxes[e, 5]
+            certain[second_u + v] += weight
+            certain[u + second_v] += weight
+            certain[u + v] -= 2.0 * weight
+            if k == (tops[TOP_CLASS, i] if a == shared else class_a):
+                right[second_u + v] += weight
+                right[u + v] -= weight
+            elif k == (tops[TOP_CLASS, i] if b == shared else class_b):
+                right[u + second_v] += weight
+                right[u + v] -= weight
+        accumulate(certain, right, size_a, width)
+        constant += costs[CHANCE_COST] * certain[here]
+        for j in range(cells):
+            losses[j] -= costs[CHANCE_COST] * certain[j]
+        for t in range(class_terms[k], class_terms[k + 1]):
+            c = term_of[t]
+            if slots[c] < 0:
+                more, right_more = (
+                    counts[c, CERTAIN] - certain[here],
+                    counts[c, RIGHT] - right[here],
+                )
+                add_penalties(
+                    c, certain, right, more, right_more, cells, limits, losses, terms, spans, tables
+                )
+            else:
+                for j in range(cells):
+                    merged[slots[c], 0, j] += certain[j]
+                    merged[slots[c], 1, j] += right[j]
+    for c in range(len(terms)):
+        m = slots[c]
+        if m >= 0:
+            for j in range(cells):
+                certain[j] = merged[m, 0, j]
+                right[j] = merged[m, 1, j]
+            more = counts[c, CERTAIN] - certain[here]
+            right_more = counts[c, RIGHT] - right[here]
+            add_penalties(
+                c, certain, right, more, right_more, cells, limits, losses, terms, spans, tables
+            )
+    listed = box_start[classes] if hard else box_start[1]
+    add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxes, listed, here,
+                  certain, right, losses)  # fmt: skip
+    best = 0
+    for u in range(size_a):
+        for j in range(u * width, u * width + size_b):
+            if losses[j] < losses[best]:
+                best = j
+    return grid_a[best // width], grid_b[best % width], losses[best] + constant
+
+
+class Scratch(NamedTuple):
+    """Memory that the kernels reuse."""
+
+    counts: np.ndarray  # (c, 3) sweep: counters on the way
+    totals: np.ndarray  # (3,)
+    due: np.ndarray  # (c,) penalties on the way
+    stale: np.ndarray  # (c,) bool: penalty to be computed anew
+    queue: np.ndarray  # (c,) int64: which ones
+    barrier: float  # a sweep turns back where the loss is this much higher
+    grid_a: np.ndarray  # pair: the cuts tried
+    grid_b: np.ndarray
+    cells_a: np.ndarray  # by position + 1: cuts reached
+    cells_b: np.ndarray
+    boxes: np.ndarray  # (n, 7) int32
+    box_start: np.ndarray  # (k + 1,) int64
+    certain: np.ndarray  # by cell
+    right: np.ndarray
+    limits: np.ndarray
+    losses: np.ndarray
+    merged: np.ndarray  # (m, 2, cells) counters of the terms that several classes have
+    far: int  # grid cuts spread over the whole range
+    swept: np.ndarray  # (g,) descent: the stamp at which a threshold was last swept
+    paired: np.ndarray  # (pairs,) the same for pairs
+
+
+def new_state(rows: Rows, objective: Objective) -> State:
+    """Return memory for a state; `place` fills it."""
+    terms = len(objective.terms)
+    info = np.zeros((rows.positions.shape[1], 4), dtype=np.int32)
+    cuts = np.zeros(len(rows.groups), dtype=np.int64)
+    return State(cuts, info, np.zeros((terms, 3)), np.zeros(3))
+
+
+def new_scratch(rows: Rows, objective: Objective, pairs: int) -> Scratch:
+    """Return memory for `descend`."""
+    terms, classes = len(objective.terms), len(objective.class_terms) - 1
+    reach = int(rows.groups[:, LEVELS].max()) + 2
+    cells = (GRID_SIDE + 1) ** 2
+    return Scratch(
+        counts=np.zeros((terms, 3)),
+        totals=np.zeros(3),
+        due=np.zeros(terms),
+        stale=np.zeros(terms, dtype=np.bool_),
+        queue=np.zeros(terms, dtype=np.int64),
+        barrier=BARRIER,
+        grid_a=np.zeros(GRID_SIDE, dtype=np.int64),
+        grid_b=np.zeros(GRID_SIDE, dtype=np.int64),
+        cells_a=np.zeros(reach, dtype=np.int32),
+        cells_b=np.zeros(reach, dtype=np.int32),
+        boxes=np.zeros((rows.positions.shape[1], 7), dtype=np.int32),
+        box_start=np.zeros(classes + 1, dtype=np.int64),
+        certain=np.zeros(cells),
+        right=np.zeros(cells),
+        limits=np.zeros(cells),
+        losses=np.zeros(cells),
+        merged=np.zeros((int((objective.slots >= 0).sum()), 2, cells)),
+        far=GRID_FAR,
+        swept=np.zeros(len(rows.groups), dtype=np.int64),
+        paired=np.zeros(pairs, dtype=np.int64),
+    )
+
+
+@inner
+def try_cuts(rows, objective, state, loss, groups, cuts):
+    """Move two cuts, back again unless that lowers the loss; return the loss."""
+    old = (state.cuts[groups[0]], state.cuts[groups[1]])
+    after = loss
+    for j in range(2):
+        after = move(rows, objective, state, groups[j], cuts[j])
+    if after < loss:
+        return after
+    for j in range(2):
+        move(rows, objective, state, groups[j], old[j])
+    return loss
+
+
+@kernel
+def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
+    """Move cuts, one and two at a time, until no move helps; return the loss.
+
+    At most `limit` pairs are tried. The threshold before `turn` is swept last, so that the others
+    adapt to it first.
+    """
+    loss = place(rows, objective, state, cuts)
+    swept, paired = scratch.swept, scratch.paired
+    groups = len(cuts)
+    for g in range(groups):
+        swept[g] = -1
+    for q in range(len(pairs)):
+        paired[q] = -1
+    stamp = 0
+    tried = 0
+    q = 0
+    idle = 0
+    while True:
+        a = turn % groups
+        b = a
+        if idle < groups:  # sweeps until every threshold is at its best
+            turn += 1
+            idle += 1
+            if swept[a] == stamp:
+                continue
+            swept[a] = stamp
+            cut_a, found = state.cuts[a], loss
+            barrier = 3.0 * loss + scratch.barrier
+            for step in (1, -1):
+                cut_a, found = walk(rows, objective, state, scratch, a, step, cut_a, found, barrier)
+            cut_b = cut_a
+        else:  # then all pairs, and sweeps again where a pair has helped
+            if q == len(pairs):
+                if swept[a] == stamp:
+                    return loss
+                q = 0
+                idle = 0
+                continue
+            q += 1
+            if paired[q - 1] == stamp or tried >= limit:
+                continue
+            paired[q - 1] = stamp
+            tried += 1
+            a, b = pairs[q - 1, 0], pairs[q - 1, 1]
+            cut_a, cut_b, found = pair(rows, objective, state, scratch, a, b)
+        if found < loss - LEAST_GAIN:
+            after = try_cuts(rows, objective, state, loss, (a, b), (cut_a, cut_b))
+            if after < loss:
+                loss = after
+                stamp += 1
+                if a == b:
+                    swept[a] = stamp
+                    idle = 1

@@ -1,0 +1,465 @@
+"""Chains: thresholds followed from one objective to the next, so that neighbours resemble."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.inputs import Floats, Progress
+from scrib_mlflow.core.loss import PENALTY, TWO_SIDED, Objective
+from scrib_mlflow.core.search.kernels import HIGHEST, State, place
+from scrib_mlflow.core.search.levels import (
+    SHARED,
+    Data,
+    Level,
+    Track,
+    Window,
+    build_level,
+    everywhere,
+)
+from scrib_mlflow.core.search.pairs import EVERY_PAIR, Scratch, descend, new_scratch, new_state
+
+HALF_WINDOW = 3.0  # in standard errors of a rank
+LEAST_HALF_WINDOW = 30
+FAMILIES = ("own", "other", "rank", "equal", "high", "other", "equal", "rank", "own", "high")
+EQUAL_SHARES = (0.3, 0.6, 0.1, 0.9, 0.2, 0.45, 0.75, 0.05)
+Cuts = NDArray[np.int64]
+FULL = np.inf  # the penalty as asked for
+FIRST_PENALTIES = (30.0, 300.0)
+NEXT_PENALTIES = (300.0, 3000.0)
+LAST_PENALTIES = (1000.0, FULL)
+KICK_PENALTIES = (300.0, 100.0, 1000.0, 30.0)  # every fourth kick softens them instead
+MOST_PAIRS = 60
+STARTS = 4  # on each sample
+FEW_ROWS = 60_000  # up to here twice the work is done
+GROWTH = 6  # each sample has so many times the rows of the one before
+NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
+KICKS = (8, 40)  # at least, and at most for five thresholds
+CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
+PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
+HOPEFUL = 3.0  # a start is worth following for being different up to this multiple of the best loss
+APART = 0.05  # starts differ when the rank of some threshold does by this share of the rows
+FEW_ENTRIES = 100_000  # rows times thresholds: up to here every score is a candidate at each step
+WINDOW = 2.0  # in windows of a fit
+MOST_WINDOWS = 3
+
+
+class Ranks(NamedTuple):
+    """The sorted scores of a sample, by threshold."""
+
+    scores: NDArray[np.float64]  # (g, n)
+
+    def window(self, thresholds: NDArray[np.float64], width: float) -> Window:
+        """Return the window around thresholds, `width` times the usual."""
+        g, n = self.scores.shape
+        half = int(width * max(LEAST_HALF_WINDOW, HALF_WINDOW * np.sqrt(n)))
+        at = self.of(thresholds)
+        low = np.where(at > half, self.scores[np.arange(g), np.maximum(at - half, 0)], -np.inf)
+        high = np.where(
+            at + half < n, self.scores[np.arange(g), np.minimum(at + half, n - 1)], np.inf
+        )
+        tied = low >= high
+        return Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
+
+    def of(self, thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the ranks of thresholds."""
+        found = [np.searchsorted(s, t) for s, t in zip(self.scores, thresholds, strict=True)]
+        return np.array(found, dtype=np.int64)
+
+
+def rank_scores(sample: Data) -> Ranks:
+    """Return the sorted scores of a sample."""
+    columns = [np.sort(sample.column(g)) for g in range(len(sample.thresholds))]
+    return Ranks(np.stack(columns))
+
+
+class Strata(NamedTuple):
+    """Rows by class."""
+
+    order: np.ndarray  # rows, class by class
+    start: np.ndarray  # (k + 1,) where each class starts in `order`
+
+
+def stratify(data: Data) -> Strata:
+    """Return the rows by class; soft labels make one stratum."""
+    n, k = data.scores.shape
+    if len(data.labels) == 0:
+        return Strata(np.arange(n), np.array([0, n]))
+    narrow = data.labels.astype(np.int16) if k <= np.iinfo(np.int16).max else data.labels
+    order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
+    count = np.bincount(data.labels, minlength=k)
+    return Strata(order, np.concatenate([[0], np.cumsum(count)]))
+
+
+def sample_rows(data: Data, strata: Strata, size: int, rng: np.random.Generator) -> Data:
+    """Return about `size` rows: half in proportion, half shared out to the smaller classes."""
+    n = len(data.scores)
+    if size >= n:
+        return data
+    counts = np.diff(strata.start)
+    least = size // (2 * len(counts))
+    takes = np.minimum(counts, np.maximum(np.ceil(size * counts / n).astype(np.int64), least))
+    rows = [
+        strata.order[start + rng.choice(count, take, replace=False, shuffle=False)]
+        for start, count, take in zip(strata.start, counts, takes, strict=False)
+    ]
+    return data.take(np.concatenate(rows), np.repeat(counts / np.maximum(takes, 1), takes))
+
+
+def start_cuts(level: Level, data: Data, number: int, rng: np.random.Generator) -> np.ndarray:
+    """Return start number `number`; the first ten are of ten kinds, then they come again."""
+    highest = level.rows.groups[:, HIGHEST]
+    draw = rng.random(len(highest))
+    family = FAMILIES[number % len(FAMILIES)]
+    if family == "rank":
+        return (highest * draw).astype(np.int64)
+    if family == "high":
+        return (highest * (0.5 + 0.5 * draw)).astype(np.int64)
+    if family == "equal":
+        share = EQUAL_SHARES[(number // 3) % len(EQUAL_SHARES)]
+        low, high = data.scores.min(), data.scores.max()
+        return level.cuts(np.full(len(highest), (1 - share) * low + share * high))
+    own = family == "own"
+    quantiles = 0.5 * draw if own else 0.6 + 0.4 * draw
+    if number == 0:
+        quantiles = np.full(len(highest), 0.1)
+    thresholds = [_quantile(data, g, q, own=own) for g, q in enumerate(quantiles)]
+    return level.cuts(np.array(thresholds))
+
+
+def _quantile(data: Data, g: int, q: float, *, own: bool) -> float:
+    """Return a quantile of the scores at threshold g, over rows of its classes or the others."""
+    column = data.column(g)
+    served = data.thresholds[g]
+    if len(data.labels) == 0:
+        inside = column >= np.quantile(column, 0.8)
+    elif served == SHARED:
+        inside = np.isin(data.labels, data.sharing)
+    else:
+        inside = data.labels == served
+    part = column[inside == own]
+    return float(np.quantile(part if len(part) else column, q))
+
+
+class Effort(NamedTuple):
+    """How much work a search does: counts, never seconds, so that results repeat."""
+
+    first_rows: int  # rows of a first sample
+    samples: int  # first samples
+    followed: tuple[int, int]  # starts that go on to the second sample, and further
+    finalists: int  # starts that are kicked on all rows
+    kicked_rows: float  # kicks times rows, for each finalist
+    kick_window: float  # relative to the window in which a start is followed
+    kick_rounds: int  # each in a window around the best so far
+
+
+class Task(NamedTuple):
+    """A search problem."""
+
+    data: Data
+    objective: Objective
+    track: Track
+    allow_never: bool
+    effort: Effort
+    seed: int
+
+    def random(self, *step: int) -> np.random.Generator:
+        """Return the generator of one step, the same whatever thread takes it."""
+        return np.random.default_rng([self.seed, *step])
+
+
+class Found(NamedTuple):
+    """Where a start has come to."""
+
+    loss: float
+    thresholds: Floats  # (g,)
+
+
+class Best(NamedTuple):
+    """The best thresholds, the counters there, and the losses of all starts followed."""
+
+    loss: float
+    thresholds: Floats  # (g,)
+    counts: Floats  # (c, 3)
+    totals: Floats  # (3,)
+    start_losses: tuple[float, ...]  # ascending
+
+
+class Tools(NamedTuple):
+    """A level and the memory to search it."""
+
+    level: Level
+    state: State
+    scratch: Scratch
+    pairs: NDArray[np.int64]  # (p, 2)
+
+
+def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
+    """Return the work for n rows, k classes and so many thresholds; `effort` multiplies it."""
+    few = n <= FEW_ROWS
+    boost = effort * (2.0 if few else 1.0)
+    fewer = boost * min(1.0, 10.0 / thresholds)
+    return Effort(
+        first_rows=max(2_500, 150 * k),
+        samples=max(2, round((8 if few else 4) * fewer)),
+        followed=(
+            max(4, round((9 if few else 6) * fewer)),
+            max(2, round((4 if few else 2) * fewer)),
+        ),
+        finalists=max(2, round(2 * fewer)),
+        kick_window=0.8 if few else 0.5,
+        kick_rounds=3 if few else 2,
+        kicked_rows=(160e3 if few else 80e3) * boost * min(max(1, thresholds // 5), 6),
+    )
+
+
+def search(task: Task, initial: Floats | None, threads: int) -> Best:
+    """Return the best thresholds found; `initial`, where given, is followed to the end."""
+    n = len(task.data.scores)
+    strata = stratify(task.data)
+    with ThreadPoolExecutor(threads) as pool:
+        sample, found = _begin(task, strata, initial, pool.map)
+        ranks = None
+        for stage, size in enumerate(_sizes(task, len(sample.scores))):
+            ranks = rank_scores(sample)
+            found = _different(found, ranks)[: task.effort.followed[min(stage, 1)]]
+            if size == n and initial is not None:
+                found.append(Found(np.inf, initial))
+            sample = sample_rows(task.data, strata, size, task.random(1, stage))
+            found = _each(pool.map, _follow, found, task, sample, ranks, stage)
+        found = _distinct(found)
+        most = max(CONTENDING * found[0].loss, found[0].loss)  # rounding can leave it below 0
+        finalists = [f for f in found if f.loss <= most]
+        kicked = list(itertools.islice(itertools.cycle(finalists), task.effort.finalists))
+        best = _each(pool.map, _finish, enumerate(kicked), task, ranks)
+    losses = [f.loss for f in [*best, *found[len(finalists) :]]]
+    return min(best, key=lambda b: b.loss)._replace(start_losses=tuple(sorted(losses)))
+
+
+def _each(
+    run: Callable[..., Iterator[Any]], step: Callable[..., Any], over: Any, *rest: Any
+) -> Any:
+    return list(run(lambda item: step(item, *rest), over))
+
+
+def _sizes(task: Task, first: int) -> Iterator[int]:
+    """Yield the sizes of the samples after the first, the last of them all rows."""
+    n = len(task.data.scores)
+    size = first
+    while size < n:
+        size = task.effort.first_rows * GROWTH if size == first else size * GROWTH
+        size = n if NEARLY_ALL * size >= n else size
+        yield size
+
+
+def _begin(
+    task: Task, strata: Strata, initial: Floats | None, run: Callable[..., Iterator[Any]]
+) -> tuple[Data, list[Found]]:
+    """Descend from every start, on first samples, or on all rows where they are few."""
+    all_rows = len(task.data.scores) <= NEARLY_ALL * task.effort.first_rows
+    penalties = (*FIRST_PENALTIES, FULL) if all_rows else FIRST_PENALTIES
+
+    def on_sample(j: int) -> tuple[Data, list[Found]]:
+        rng = task.random(0, j)
+        size = len(task.data.scores) if all_rows else task.effort.first_rows
+        sample = sample_rows(task.data, strata, size, rng)
+        tools = open_level(task, sample, everywhere(len(task.data.thresholds)), rng)
+        found = []
+        for s in range(STARTS):
+            cuts = start_cuts(tools.level, sample, j * STARTS + s, rng)
+            ladder = penalties if (j + s) % 2 else penalties[-1:]
+            found.append(_anneal(task, tools, ladder, cuts))
+        if all_rows and initial is not None and j == 0:
+            found.append(_anneal(task, tools, (FULL,), tools.level.cuts(initial)))
+        return sample, found
+
+    parts = list(run(on_sample, range(task.effort.samples)))
+    return parts[0][0], [f for _, found in parts for f in found]
+
+
+def _follow(found: Found, task: Task, sample: Data, ranks: Ranks, stage: int) -> Found:
+    """Take a start to a larger sample, within a window."""
+    window = ranks.window(found.thresholds, 1.0)
+    tools = open_level(task, sample, window, task.random(2, stage))
+    last = stage > 0 or len(sample.scores) == len(task.data.scores)
+    penalties = LAST_PENALTIES if last else NEXT_PENALTIES
+    return _anneal(task, tools, penalties, tools.level.cuts(found.thresholds))
+
+
+def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Best:
+    """Kick a start on all rows, in windows that follow the best thresholds."""
+    number, found = numbered
+    rng = task.random(3, number)
+    thresholds = found.thresholds
+    for _ in range(task.effort.kick_rounds):
+        window = (
+            everywhere(len(task.data.thresholds))
+            if ranks is None
+            else ranks.window(thresholds, task.effort.kick_window)
+        )
+        tools = open_level(task, task.data, window, rng)
+        kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
+        most = KICKS[1] * min(max(1, len(thresholds) // 5), 6)
+        kicks = int(min(max(kicks, KICKS[0]), most)) // task.effort.kick_rounds
+        cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
+        thresholds = tools.level.thresholds(cuts)
+    level, state = tools.level, tools.state
+    loss = place(level.rows, task.objective, state, cuts)
+    return Best(float(loss), thresholds, state.counts.copy(), state.totals.copy(), ())
+
+
+def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Generator) -> Cuts:
+    """Move one cut far, or soften all penalties, let the others adapt, and keep what is better."""
+    highest = tools.level.rows.groups[:, HIGHEST]
+    loss = float(place(tools.level.rows, task.objective, tools.state, best))
+    few = EVERY_PAIR if len(best) <= 20 else 10
+    g, share, again = 0, 0.0, False
+    for turn in range(kicks):
+        cuts = best.copy()
+        if turn % 4 == 0:
+            softer = soften(task.objective, KICK_PENALTIES[turn // 4 % len(KICK_PENALTIES)])
+            run_descent(tools, softer, cuts, few)
+            cuts = tools.state.cuts.copy()
+        else:
+            if not again:
+                g = int(rng.integers(len(best)))
+                share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
+            jump = int(highest[g] * share) or int(np.sign(share))
+            cuts[g] = np.clip(cuts[g] + jump, 0, highest[g])
+        after = run_descent(tools, task.objective, cuts, 0, g + 1)
+        if after < PROMISING * loss:
+            after = run_descent(tools, task.objective, tools.state.cuts.copy(), few)
+        again = after < loss
+        if again:
+            loss, best = after, tools.state.cuts.copy()
+    return best
+
+
+def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) -> Found:
+    """Descend under growing penalties."""
+    highest = task.objective.terms[:, PENALTY].max(initial=0.0)
+    loss = np.inf
+    for most in [p for p in penalties[:-1] if p < highest] + [penalties[-1]]:
+        loss = run_descent(tools, soften(task.objective, most), cuts, EVERY_PAIR)
+        cuts = tools.state.cuts.copy()
+    return Found(loss, tools.level.thresholds(cuts))
+
+
+def run_descent(tools: Tools, objective: Objective, cuts: Cuts, pairs: int, turn: int = 0) -> float:
+    """Leave the state of the tools where no move helps, and return the loss."""
+    level, state, scratch = tools.level, tools.state, tools.scratch
+    return float(descend(level.rows, objective, state, scratch, cuts, tools.pairs, pairs, turn))
+
+
+def soften(objective: Objective, most: float) -> Objective:
+    """Return the objective with its penalties scaled so that none is above `most`."""
+    highest = objective.terms[:, PENALTY].max(initial=0.0)
+    if highest <= most:
+        return objective
+    terms = objective.terms.copy()
+    terms[:, [PENALTY, TWO_SIDED]] *= most / highest
+    return objective._replace(terms=terms)
+
+
+def open_level(task: Task, data: Data, window: Window, rng: np.random.Generator) -> Tools:
+    """Build a level; of many pairs of thresholds, pick some."""
+    level = build_level(data, task.objective, window, task.track, allow_never=task.allow_never)
+    thresholds = 0 if task.track.missed else len(window.low)
+    every = list(itertools.combinations(range(thresholds), 2))
+    pairs = np.array(every, dtype=np.int64).reshape(-1, 2)
+    if len(pairs) > MOST_PAIRS:
+        pairs = pairs[rng.choice(len(pairs), MOST_PAIRS, replace=False)]
+    state = new_state(level.rows, task.objective)
+    return Tools(level, state, new_scratch(level.rows, task.objective, len(pairs)), pairs)
+
+
+def _distinct(found: list[Found]) -> list[Found]:
+    """Return the found by loss, one for each loss."""
+    ordered = sorted(found, key=lambda f: f.loss)
+    return [f for j, f in enumerate(ordered) if j == 0 or f.loss > ordered[j - 1].loss]
+
+
+def _different(found: list[Found], ranks: Ranks) -> list[Found]:
+    """Return the found by loss, those first that are apart from all better ones and hopeful."""
+    first: list[Found] = []
+    later: list[Found] = []
+    seen: list[Cuts] = []
+    best = min(found, key=lambda f: f.loss)
+    for f in _distinct(found):
+        at = ranks.of(f.thresholds)
+        gaps = [np.abs(at - other).max() / ranks.scores.shape[1] for other in seen]
+        apart = min(gaps, default=1.0) > APART and f.loss <= HOPEFUL * best.loss
+        (first if apart else later).append(f)
+        if apart:
+            seen.append(at)
+    return first + later
+
+
+class Chain(NamedTuple):
+    """Objectives in order, and the thresholds to start from."""
+
+    tasks: Sequence[Task]  # of the same data
+    thresholds: NDArray[np.float64]  # (g,)
+
+
+def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> list[list[Best]]:
+    """Descend under the objectives of each chain, each from where the one before ended."""
+    data = next(chain.tasks[0].data for chain in chains if chain.tasks)
+    few = len(data.scores) * len(data.thresholds) <= FEW_ENTRIES
+    ranks = None if few else rank_scores(data)
+    found: list[list[Best]] = [[] for _ in chains]
+    tools: list[Tools | None] = [None] * len(chains)
+
+    def step(number: int, turn: int) -> None:
+        chain = chains[number]
+        task = chain.tasks[turn]
+        thresholds = found[number][-1].thresholds if turn else chain.thresholds
+        if ranks is not None:
+            found[number].append(_descend_in_windows(task, thresholds, ranks, number))
+            return
+        opened = tools[number] or _open_everywhere(task, number)
+        tools[number] = opened
+        found[number].append(_descend(task, opened, thresholds))
+
+    with ThreadPoolExecutor(threads) as pool:
+        turns: Iterable[int] = range(max(len(chain.tasks) for chain in chains))
+        for turn in progress(turns) if progress else turns:
+            moving = [number for number, chain in enumerate(chains) if turn < len(chain.tasks)]
+            list(pool.map(step, moving, [turn] * len(moving)))
+    return found
+
+
+def _open_everywhere(task: Task, number: int) -> Tools:
+    """Return a level that serves every objective of the same constraints."""
+    return open_level(
+        task, task.data, everywhere(len(task.data.thresholds)), task.random(4, number)
+    )
+
+
+def _descend_in_windows(
+    task: Task, thresholds: NDArray[np.float64], ranks: Ranks, number: int
+) -> Best:
+    """Descend in windows that move on until the thresholds lie inside."""
+    for _ in range(MOST_WINDOWS):
+        window = ranks.window(thresholds, WINDOW)
+        best = _descend(
+            task, open_level(task, task.data, window, task.random(4, number)), thresholds
+        )
+        thresholds = best.thresholds
+        edges = (thresholds == window.low) | (thresholds == window.high)
+        if not (edges & np.isfinite(thresholds)).any():
+            break
+    return best
+
+
+def _descend(task: Task, tools: Tools, thresholds: NDArray[np.float64]) -> Best:
+    level, state = tools.level, tools.state
+    run_descent(tools, task.objective, level.cuts(thresholds), EVERY_PAIR)
+    cuts = state.cuts.copy()
+    loss = float(place(level.rows, task.objective, state, cuts))
+    return Best(loss, level.thresholds(cuts), state.counts.copy(), state.totals.copy(), ())

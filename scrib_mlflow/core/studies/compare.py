@@ -1,0 +1,350 @@
+"""Methods side by side: fitted on random halves of the rows, measured on the others.
+
+A class's excess is how far its risk on the measured rows is above its target, never below 0. A
+silent class has no risk: its excess counts as 0, so the number of silent classes stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.inputs import (
+    NAN,
+    Labelled,
+    Progress,
+    check_rows,
+    check_seed,
+    check_trust,
+    labels_for,
+)
+from scrib_mlflow.core.reports import SetReport, evaluate_sets
+from scrib_mlflow.core.rules import Fit
+from scrib_mlflow.core.studies.baselines import SCRIB, SGR, Method, make_methods, skipped_methods
+from scrib_mlflow.core.studies.curves import Curve, draw_curves
+from scrib_mlflow.core.targets import Target, Targets, by_name, known_classes, make_constraints
+from scrib_mlflow.errors import (
+    InvalidDataError,
+    InvalidLabelsError,
+    InvalidTargetsError,
+    ScribError,
+)
+
+TRIES = 100  # to halve groups so that every class is in both halves
+METRICS = (  # of a trial, and means over trials
+    "abstention_rate",
+    "size_ambiguity",
+    "empty_rate",
+    "overall_risk",
+    "mean_excess",
+    "worst_excess",
+    "n_silent",
+    "fit_seconds_ratio",
+)
+
+
+def group_codes(groups: ArrayLike, n: int) -> NDArray[np.int64]:
+    """Return the group of each row as a number from 0."""
+    names = np.asarray(groups)
+    if names.shape != (n,):
+        raise InvalidDataError(
+            f"groups must be one for each of the {n} rows of scores, got shape {names.shape}"
+        )
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def halve(
+    rows: Labelled,
+    groups: NDArray[np.int64] | None,  # (n,) from 0
+    needed: Sequence[int],  # classes that must be in both halves
+    random: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Return which rows are fitted: half of each class, or half of the groups."""
+    _check_classes(rows, groups, needed)
+    if groups is not None:
+        return _halve_groups(rows, groups, needed, random)
+    fitted = np.zeros(len(rows.labels), dtype=np.bool_)
+    for j in np.unique(rows.labels):
+        own = random.permutation(np.flatnonzero(rows.labels == j))
+        fitted[own[: (len(own) + 1) // 2]] = True
+    return fitted
+
+
+def _check_classes(rows: Labelled, groups: NDArray[np.int64] | None, needed: Sequence[int]) -> None:
+    """Raise for a class that cannot be in both halves."""
+    what = "row" if groups is None else "group"
+    for j in needed:
+        own = rows.labels == j
+        count = len(np.unique(np.flatnonzero(own) if groups is None else groups[own]))
+        if count < 2:
+            raise InvalidLabelsError(
+                f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among the "
+                "fit rows, but needs one to fit and one to measure; add rows of it, or waive it by "
+                "name"
+            )
+
+
+def _halve_groups(
+    rows: Labelled,
+    groups: NDArray[np.int64],
+    needed: Sequence[int],
+    random: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Return the rows of half of the groups, drawn until each class is in both halves."""
+    n_groups, lacking = int(groups.max()) + 1, 0
+    for _ in range(TRIES):
+        fitted = (random.permutation(n_groups) < (n_groups + 1) // 2)[groups]
+        parts = (set(rows.labels[part].tolist()) for part in (fitted, ~fitted))
+        both = set.intersection(*parts)
+        if both.issuperset(needed):
+            return fitted
+        lacking = next(j for j in needed if j not in both)
+    raise InvalidDataError(
+        f"of {TRIES} random splits of the {n_groups} groups none has class "
+        f"{rows.classes[lacking]!r} in both halves; add groups with rows of it, or waive it by name"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One method on the measured half of one random split."""
+
+    method: str
+    repeat: int
+    abstention_rate: float
+    size_ambiguity: float
+    empty_rate: float
+    overall_risk: float  # NaN where nothing is certain
+    mean_excess: float  # over the classes that have a target
+    worst_excess: float
+    n_silent: int  # classes with a target and no certain row; their excess counts as 0
+    excess: dict[str, float]  # by class
+    risk: dict[str, float] = field(default_factory=dict)  # by class; NaN where it is silent
+    fit_seconds_ratio: float = field(compare=False)  # to SCRIB's fit of the same rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Methods on the same random splits of the same rows."""
+
+    classes: tuple[str, ...]
+    targets: dict[str, float]  # of the classes that have one enforced
+    overall_target: float | None
+    sgr_target: float  # the overall target, or the mean of the targets, weighted by class rows
+    n_rows: int
+    n_groups: int | None  # that are halved in place of rows
+    repeats: int
+    methods: tuple[str, ...]
+    skipped: dict[str, str]  # methods that these scores do not allow, and why
+    trials: tuple[Trial, ...]
+    curves: tuple[tuple[Curve, ...], ...] = ()  # of the first repeats, a curve a method
+
+    def of(self, method: str) -> tuple[Trial, ...]:
+        """Return the trials of a method."""
+        return tuple(trial for trial in self.trials if trial.method == method)
+
+    def curves_of(self, method: str) -> tuple[Curve, ...]:
+        """Return the curves of a method, none where it has no target of the overall risk."""
+        return tuple(curve for drawn in self.curves for curve in drawn if curve.method == method)
+
+    def means(self, method: str) -> dict[str, float]:
+        """Return the mean of each metric over the trials and curves where it is defined."""
+        trials, curves = self.of(method), self.curves_of(method)
+        means = {name: _mean([getattr(trial, name) for trial in trials]) for name in METRICS}
+        if curves:
+            means["auc"] = _mean([curve.auc for curve in curves])
+            means["overall_rmse"] = _mean([curve.rmse for curve in curves])
+        return means
+
+
+def compare_rules(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    risk_targets: Target = 0.1,
+    *,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+    waive: Sequence[str] = (),
+    trust: Mapping[str, ArrayLike] | None = None,
+    groups: ArrayLike | None = None,
+    repeats: int = 10,
+    curves: int = 0,
+    sgr_delta: float = 0.05,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare SCRIB with other methods on random halves of the same rows.
+
+    Parameters
+    ----------
+    scores, labels, risk_targets, classes, overall_target, waive
+        As for `fit_thresholds`; labels are hard. LABEL takes the risk targets for mis-coverage
+        targets. SGR takes the overall target, or where there is none the mean of the risk targets,
+        weighted by the rows of the classes.
+    trust : mapping, optional
+        Further numbers that say how sure a row is, (n,) each, by name: SGR is fitted on each.
+    groups : (n,) array, optional
+        What rows belong together; a group is never split.
+    repeats : int
+        Random splits.
+    curves : int
+        For how many of them, the first, to draw accuracy-ambiguity curves as `draw_curves` does.
+    sgr_delta : float
+        How likely SGR may miss its target, apart from curves.
+    seed : int
+        Of the splits and of the searches.
+    progress : callable, optional
+        Takes the numbers of the repeats and yields them, saying how far the work is.
+
+    Returns
+    -------
+    Comparison
+        The optimal rule is skipped, with the reason, where scores are no probabilities.
+    """
+    rows = check_rows(scores, labels, classes, None)
+    if len(rows.soft):
+        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+    if repeats < 1:
+        raise ScribError(f"repeats is {repeats}, but must be 1 or more")
+    make_constraints(
+        Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive), rows.classes
+    )
+    waived = tuple(rows.classes[j] for j in known_classes("waive", waive, rows.classes))
+    targets = _enforced(risk_targets, rows.classes, waived)
+    sgr_target = overall_target or _mean_target(targets, rows)
+    common = {"classes": rows.classes, "waive": waived}
+    methods = make_methods(
+        targets, sgr_target, risk_targets, overall_target, check_seed(seed), common, sgr_delta
+    )
+    ranks = {name: check_trust(each, len(rows.scores)) for name, each in (trust or {}).items()}
+    for name, each in ranks.items():
+        methods[f"{SGR} on {name}"] = Method(methods[SGR].fit, each)
+    skipped = skipped_methods(rows.scores)
+    for name in skipped:
+        del methods[name]
+    codes = None if groups is None else group_codes(groups, len(rows.scores))
+    needed = [j for j, name in enumerate(rows.classes) if name not in waived]
+    turns = list(range(repeats))
+    trials: list[Trial] = []
+    drawn: list[tuple[Curve, ...]] = []
+    for repeat in progress(turns) if progress else turns:
+        fitted = halve(rows, codes, needed, np.random.default_rng([seed, repeat]))
+        if not trials:
+            _fit(methods[SCRIB], rows, fitted)  # the first fit of a process loads kernels
+        trials += _try_methods(methods, rows, fitted, targets, repeat)
+        if repeat < curves:
+            drawn.append(_draw_curves(rows, fitted, ranks, waived, seed))
+    return Comparison(
+        classes=rows.classes,
+        targets=targets,
+        overall_target=overall_target,
+        sgr_target=sgr_target,
+        n_rows=len(rows.scores),
+        n_groups=None if codes is None else int(codes.max()) + 1,
+        repeats=repeats,
+        methods=tuple(methods),
+        skipped=skipped,
+        trials=tuple(trials),
+        curves=tuple(drawn),
+    )
+
+
+def _enforced(
+    risk_targets: Target, classes: tuple[str, ...], waived: Sequence[str]
+) -> dict[str, float]:
+    """Return the targets by class name, or say that there is none to be compared by."""
+    by_index = by_name("risk_targets", risk_targets, classes)
+    targets = {classes[j]: rate for j, rate in by_index.items() if classes[j] not in waived}
+    if not targets:
+        raise InvalidTargetsError(
+            "every class is waived, so no risk can be above its target; leave one enforced"
+        )
+    return targets
+
+
+def _mean_target(targets: dict[str, float], rows: Labelled) -> float:
+    sizes = dict(zip(rows.classes, rows.class_weight().tolist(), strict=True))
+    total = sum(sizes[name] for name in targets)
+    return float(sum(sizes[name] * target for name, target in targets.items()) / max(total, 1.0))
+
+
+def _try_methods(
+    methods: dict[str, Method],
+    rows: Labelled,
+    fitted: NDArray[np.bool_],
+    targets: dict[str, float],
+    repeat: int,
+) -> list[Trial]:
+    """Return what each method reaches on the rows that are not fitted."""
+    labels = labels_for(rows.labels, rows.classes)
+    trials, scrib_seconds = [], NAN
+    for name, method in methods.items():
+        started = time.perf_counter()
+        fit = _fit(method, rows, fitted)
+        seconds = time.perf_counter() - started
+        scrib_seconds = seconds if name == SCRIB else scrib_seconds
+        trust = None if method.trust is None else method.trust[~fitted]
+        report = evaluate_sets(rows.scores[~fitted], labels[~fitted], fit, trust=trust)
+        trials.append(_trial(name, repeat, report, targets, seconds / scrib_seconds))
+    return trials
+
+
+def _fit(method: Method, rows: Labelled, fitted: NDArray[np.bool_]) -> Fit:
+    labels = labels_for(rows.labels, rows.classes)
+    given = {} if method.trust is None else {"trust": method.trust[fitted]}
+    return method.fit(rows.scores[fitted], labels[fitted], **given)
+
+
+def _draw_curves(
+    rows: Labelled,
+    fitted: NDArray[np.bool_],
+    trust: dict[str, NDArray[np.float64]],
+    waived: Sequence[str],
+    seed: int,
+) -> tuple[Curve, ...]:
+    labels = labels_for(rows.labels, rows.classes)
+    return draw_curves(
+        rows.scores[fitted],
+        labels[fitted],
+        rows.scores[~fitted],
+        labels[~fitted],
+        classes=rows.classes,
+        waive=waived,
+        trust={name: (each[fitted], each[~fitted]) for name, each in trust.items()},
+        seed=seed,
+    )
+
+
+def _trial(
+    method: str, repeat: int, report: SetReport, targets: dict[str, float], ratio: float
+) -> Trial:
+    risks = {name: report.by_class[name].risk for name in targets}
+    excess = {
+        name: 0.0 if math.isnan(risk) else max(risk - targets[name], 0.0)
+        for name, risk in risks.items()
+    }
+    return Trial(
+        method=method,
+        repeat=repeat,
+        abstention_rate=report.abstention_rate,
+        size_ambiguity=report.size_ambiguity,
+        empty_rate=report.empty_rate,
+        overall_risk=report.overall_risk,
+        mean_excess=sum(excess.values()) / len(excess),
+        worst_excess=max(excess.values()),
+        n_silent=sum(math.isnan(risk) for risk in risks.values()),
+        excess=excess,
+        risk=risks,
+        fit_seconds_ratio=ratio,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of the values that are defined, NaN without one."""
+    defined = [value for value in values if not math.isnan(value)]
+    return sum(defined) / len(defined) if defined else NAN

@@ -1,0 +1,271 @@
+"""Accuracy-ambiguity curves: how right the certain rows are, against how many rows abstain.
+
+A method is fitted to one target of the overall risk after another and measured on other rows; each
+target gives a point (ambiguity, accuracy). Ambiguity is the rate of abstention, P(|H| != 1): an
+empty set answers as little as one of several members. Accuracy is 1 - overall risk.
+
+Methods reach as far as their targets take them, and who reaches further would have the larger area.
+So all curves get the same two end points: without abstention the accuracy of the top class on the
+measured rows, and where every row abstains accuracy 1. In between lines are straight, and so lie
+below the curve of a method whose accuracy rises ever more slowly: a short reach gains it nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scrib_mlflow.core.counts import count_sets
+from scrib_mlflow.core.inputs import (
+    NAN,
+    Floats,
+    Labelled,
+    are_probabilities,
+    as_number,
+    check_probabilities,
+    check_rows,
+    check_seed,
+    check_trust,
+    labels_for,
+)
+from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
+from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, predict_sets
+from scrib_mlflow.core.search import fit_thresholds
+from scrib_mlflow.core.studies.baselines import (
+    OPTIMAL,
+    SCRIB,
+    SGR,
+    SHARED,
+    count_by_trust,
+    cut_above,
+    fit_sgr,
+)
+from scrib_mlflow.errors import InvalidLabelsError, ScribError
+
+DELTA = 0.8  # as in the paper: how likely SGR may miss its target
+STRIDE = 0.01  # between targets
+LEAST_TARGETS = 5  # the stride is shorter where there would be fewer
+MANY_CLASSES, FEW_TARGETS = 20, 8  # beyond so many classes a search takes seconds
+PENALTY = 1e4
+TWO_SIDED = 1e-4 * PENALTY  # the paper's, for points that are spread along the curve
+EFFORT = 0.1  # of a search that starts from the thresholds of the target before
+SLACK = 1e-9  # a quotient that should be a whole number may fall short of it
+METHODS = (SCRIB, OPTIMAL, SHARED, SGR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """What a method reaches on the measured rows, one point a target."""
+
+    method: str
+    targets: tuple[float, ...]  # of the overall risk, ascending
+    ambiguity: tuple[float, ...]  # rate of abstention
+    risk: tuple[float, ...]  # overall; NaN where nothing is certain
+    top_risk: float  # of the top class without abstention, the same for all methods
+    auc: float  # of accuracy over ambiguity from 0 to 1; NaN where nothing is ever certain
+    rmse: float  # of the risk as an answer to its target, where something is certain
+
+    def points(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return ambiguities, ascending from 0 to 1, and accuracies, with both end points."""
+        return anchored(self.ambiguity, self.risk, self.top_risk)
+
+
+class _Job(NamedTuple):
+    """The rules of a method, one a target, and the rows to measure them on."""
+
+    rules: Iterator[Rule]
+    rows: Labelled
+    trust: Floats | None = None  # (n,) what the rules rank the rows by, if it is given
+
+
+def draw_curves(
+    fit_scores: ArrayLike,
+    fit_labels: ArrayLike,
+    test_scores: ArrayLike,
+    test_labels: ArrayLike,
+    *,
+    classes: Sequence[object] | None = None,
+    waive: Sequence[str] = (),
+    trust: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    methods: Sequence[str] | None = None,
+    stride: float | None = None,
+    delta: float = DELTA,
+    effort: float = EFFORT,
+    seed: int = 0,
+) -> tuple[Curve, ...]:
+    """Fit methods to targets of the overall risk, and measure each on other rows.
+
+    Targets run from one stride up to the risk of the top class on the fit rows. SCRIB and SCRIB-
+    are fitted with the overall target alone, a penalty of 1e4, and a ten-thousandth of it on either
+    side, each from the thresholds of the target before. The optimal rule is then one threshold on
+    the highest recalibrated probability. LABEL has no target of the overall risk, and top-1 is the
+    end point of all curves: neither has one.
+
+    Parameters
+    ----------
+    fit_scores, fit_labels, test_scores, test_labels
+        Rows to fit and rows to measure; labels are hard.
+    classes, waive, seed
+        As for `fit_thresholds`.
+    trust : mapping, optional
+        By name what SGR is to rank rows by as well: of the fit rows, and of the rows to measure.
+    methods : sequence of str, optional
+        Of "SCRIB", "optimal", "SCRIB-" and "SGR"; by default all that the scores allow.
+    stride : float, optional
+        Between targets: 0.01, or with more than 20 classes an eighth of the risk of the top class
+        where that is more; in any case a fifth of that risk where that is less.
+    delta : float
+        How likely SGR may miss its target.
+    effort : float
+        Of each search, as a multiple of the usual.
+
+    Returns
+    -------
+    tuple of Curve
+        In the order of the methods, SGR on trust last.
+    """
+    fitted, measured = (
+        _check_half(*part, classes)
+        for part in ((fit_scores, fit_labels), (test_scores, test_labels))
+    )
+    if fitted.scores.shape[1] != measured.scores.shape[1]:
+        raise ScribError(
+            f"scores to fit have {fitted.scores.shape[1]} columns, those to measure "
+            f"{measured.scores.shape[1]}; pass scores of the same classes"
+        )
+    if stride is None:
+        many = len(fitted.classes) > MANY_CLASSES
+        stride = max(STRIDE, _top_risk(fitted) / FEW_TARGETS * many)
+    targets = spread_targets(_top_risk(fitted), stride)
+    common = {"classes": fitted.classes, "waive": waive}
+    searched = {**common, "effort": effort, "seed": check_seed(seed)}
+    jobs: dict[str, _Job] = {}
+    for name in _known(methods, fitted, measured):
+        if name == OPTIMAL:
+            jobs[name] = _optimal_job(fitted, measured, targets)
+        elif name == SGR:
+            jobs[name] = _Job(_sgr_rules(fitted, targets, delta=delta, **common), measured)
+        else:
+            groups = "all" if name == SHARED else "class"
+            options = {**searched, "threshold_groups": groups}
+            jobs[name] = _Job(_threshold_rules(fitted, targets, **options), measured)
+    for name, (of_fit, of_measured) in (trust or {}).items():
+        ranks = check_trust(of_fit, len(fitted.scores))
+        rules = _sgr_rules(fitted, targets, delta=delta, trust=ranks, **common)
+        ranks = check_trust(of_measured, len(measured.scores))
+        jobs[f"{SGR} on {name}"] = _Job(rules, measured, ranks)
+    top_risk = _top_risk(measured)
+    return tuple(_draw(name, job, targets, top_risk) for name, job in jobs.items())
+
+
+def spread_targets(top_risk: float, stride: float = STRIDE) -> tuple[float, ...]:
+    """Return targets a stride apart, up to the risk of the top class."""
+    as_number("stride", stride, low=0, high=1)
+    step = min(stride, top_risk / LEAST_TARGETS)
+    count = int(top_risk / step + SLACK) if step > 0 else 0
+    return tuple(round(step * (i + 1), 12) for i in range(count))
+
+
+def anchored(
+    ambiguity: Sequence[float], risk: Sequence[float], top_risk: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return points by ambiguity, with both end points; accuracies of equal ones are averaged."""
+    across, up = np.asarray(ambiguity, dtype=np.float64), 1 - np.asarray(risk, dtype=np.float64)
+    inside = ~np.isnan(up) & (across > 0)  # without abstention the end point stands alone
+    across = np.concatenate([[0.0], across[inside], [1.0]])
+    up = np.concatenate([[1 - top_risk], up[inside], [1.0]])
+    places, index = np.unique(across, return_inverse=True)
+    means = np.bincount(index, up) / np.bincount(index)
+    return tuple(places.tolist()), tuple(means.tolist())
+
+
+def area(across: Sequence[float], up: Sequence[float]) -> float:
+    """Return the area under straight lines between points."""
+    heights = np.asarray(up)
+    return float(np.diff(across) @ (heights[1:] + heights[:-1]) / 2)
+
+
+def _check_half(scores: ArrayLike, labels: ArrayLike, classes: Sequence[object] | None) -> Labelled:
+    rows = check_rows(scores, labels, classes, None)
+    if len(rows.soft):
+        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+    return rows
+
+
+def _top_risk(rows: Labelled) -> float:
+    return float((rows.scores.argmax(axis=1) != rows.labels).mean())
+
+
+def _known(methods: Sequence[str] | None, *parts: Labelled) -> Sequence[str]:
+    """Return the methods asked for, or all that scores allow."""
+    if methods is None:
+        calibrated = all(are_probabilities(rows.scores) for rows in parts)
+        return [name for name in METHODS if name != OPTIMAL or calibrated]
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise ScribError(f"methods has {unknown[0]!r}; known are {', '.join(METHODS)}")
+    return methods
+
+
+def _threshold_rules(rows: Labelled, targets: Sequence[float], **options: Any) -> Iterator[Rule]:
+    """Yield SCRIB's rules, each found from the thresholds of the one before."""
+    labels, initial = labels_for(rows.labels, rows.classes), None
+    options |= {"penalty": PENALTY, "two_sided_penalty": TWO_SIDED}
+    for target in targets:
+        rule = fit_thresholds(
+            rows.scores, labels, None, overall_target=target, initial=initial, **options
+        ).rule
+        assert isinstance(rule, ThresholdRule)  # noqa: S101  # for mypy
+        initial = rule.thresholds
+        yield rule
+
+
+def _sgr_rules(rows: Labelled, targets: Sequence[float], **options: Any) -> Iterator[Rule]:
+    labels = labels_for(rows.labels, rows.classes)
+    for target in targets:
+        yield fit_sgr(rows.scores, labels, target, **options).rule
+
+
+def _optimal_job(fitted: Labelled, measured: Labelled, targets: Sequence[float]) -> _Job:
+    """Return rules of recalibrated scores, whose highest is all that one target prices."""
+    recalibration = fit_recalibration(check_probabilities(fitted.scores), fitted.labels)
+    fitted, measured = (
+        rows._replace(scores=recalibrate(recalibration, check_probabilities(rows.scores)))
+        for rows in (fitted, measured)
+    )
+    return _Job(_selective_rules(fitted, targets), measured)
+
+
+def _selective_rules(rows: Labelled, targets: Sequence[float]) -> Iterator[Rule]:
+    """Yield the thresholds on the highest score that have the least loss on these rows."""
+    wrong = rows.scores.argmax(axis=1) != rows.labels
+    values, kept, errors = count_by_trust(rows.scores.max(axis=1), wrong)
+    for target in targets:
+        off = errors / kept - target
+        penalties = PENALTY * np.maximum(off, 0.0) ** 2 + TWO_SIDED * off**2
+        best = int(np.argmin(penalties - kept / len(wrong)))
+        yield SelectiveRule(threshold=cut_above(values, best))
+
+
+def _draw(method: str, job: _Job, targets: tuple[float, ...], top_risk: float) -> Curve:
+    """Return the curve of a method's rules on the rows to measure."""
+    ambiguity, risk = [], []
+    for rule in job.rules:
+        counts = count_sets(predict_sets(job.rows.scores, rule, trust=job.trust), *job.rows[1:4])
+        ambiguity.append(1 - counts.all_certain / len(job.rows.scores))
+        risk.append(counts.wrong.sum() / counts.all_certain if counts.all_certain else NAN)
+    off = np.array(risk) - targets
+    off = off[~np.isnan(off)]
+    return Curve(
+        method=method,
+        targets=targets,
+        ambiguity=tuple(map(float, ambiguity)),
+        risk=tuple(map(float, risk)),
+        top_risk=top_risk,
+        auc=area(*anchored(ambiguity, risk, top_risk)) if len(off) else NAN,
+        rmse=float(np.sqrt(np.mean(off**2))) if len(off) else NAN,
+    )

@@ -1,0 +1,414 @@
+"""The frontier: how often a set classifier abstains at which targets.
+
+Rules are fitted to a part of the rows at each of many targets, and measured on the part held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scrib_mlflow.core.certificate import Tally, tally_sets
+from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
+from scrib_mlflow.core.counts import LEAST_GROUPS, design_effects
+from scrib_mlflow.core.inputs import (
+    MOST_CERTIFY_ROWS,
+    NAN,
+    Labelled,
+    Progress,
+    as_number,
+    check_rows,
+    check_seed,
+    count_threads,
+)
+from scrib_mlflow.core.loss import Ambiguity, check_ambiguity, check_members, check_rule
+from scrib_mlflow.core.reports import PartRates, measure_part
+from scrib_mlflow.core.studies.compare import group_codes, halve
+from scrib_mlflow.core.studies.sweeps import (
+    MOST_TARGET,
+    Placed,
+    SweepPoint,
+    Sweeps,
+    fit_optimal_along,
+    fit_thresholds_along,
+    make_sweeps,
+)
+from scrib_mlflow.core.targets import (
+    Constraint,
+    RuleName,
+    Target,
+    Targets,
+    make_constraints,
+    own_targets,
+)
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.serving import rule_sets
+
+WANTED = 0.8  # chance that all claims pass together
+BISECTIONS = 14
+NEVER = float("nan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certifiable:
+    """Whether a target is predicted to be certifiable, and with how much abstention."""
+
+    target: float  # of the class that stands for all
+    chance: float  # of the most hopeful rule, or of the one that abstains least among those likely
+    abstention_rate: float  # of the rule that abstains least among those likely; NaN without one
+    fitted_target: float  # that this rule was fitted to
+
+
+class Claimed(NamedTuple):
+    """What the certify rows are expected to hold for one claim."""
+
+    target: float  # the chosen one
+    n_certain: int  # rows, or as many as they are worth if independent
+    risk: float
+    least_target: float  # that can pass at all
+
+
+class Expected(NamedTuple):
+    """The certify rows, as far as they may be known."""
+
+    rows: int
+    groups: int | None  # that they come in
+    class_share: NDArray[np.float64]  # (k,) of each class, judging by rows that may be looked at
+    level: float
+
+
+def expect_claims(
+    sets: NDArray[np.bool_],  # (n, k)
+    labels: NDArray[np.int32],  # (n,)
+    groups: NDArray[np.int64] | None,  # (n,)
+    constraints: Sequence[Constraint],  # with the chosen targets
+    expected: Expected,
+) -> list[Claimed]:
+    """Return what to expect of each claim, from what the sets do on held-out rows."""
+    tally = tally_sets(sets, labels, constraints, groups)
+    claims = [constraint for constraint in constraints if constraint.kind == "risk"]
+    effects, least = _heed_groups(tally, expected, len(sets))
+    found = []
+    for c, claim in enumerate(claims):
+        rows = expected.rows * expected.class_share[list(claim.classes)].sum()
+        certain, wrong, n = tally.n_certain[c], tally.n_wrong[c], tally.n[c]
+        n_certain = math.floor(rows * certain / n / effects[c]) if n else 0
+        risk = (wrong + 0.5) / (certain + 1)  # so that few rows without an error are not proof
+        found.append(Claimed(claim.target, n_certain, float(risk), float(least[c])))
+    return found
+
+
+def _heed_groups(
+    tally: Tally, expected: Expected, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many rows of each claim count as one, and the least target that can pass."""
+    if tally.groups is None or expected.groups is None:
+        return np.ones(len(tally.n)), np.zeros(len(tally.n))
+    more = expected.groups / max(tally.groups.total, 1)
+    effects = design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, expected.level)
+    counts = np.floor(more * tally.groups.counts)
+    least = [least_target(int(m), expected.level) if m >= LEAST_GROUPS else 1.0 for m in counts]
+    return effects, np.array(least)
+
+
+def chance_of_all(claims: Sequence[Claimed], factor: float, level: float) -> float:
+    """Return the chance that all claims pass, their targets multiplied by a factor."""
+    chance = 1.0
+    for claim in claims:
+        target = min(claim.target * factor, MOST_TARGET)
+        if target < claim.least_target or claim.n_certain < 1:
+            return 0.0
+        chance *= chance_of_passing(claim.n_certain, target, claim.risk, level)
+        if chance < 1e-9:
+            return 0.0
+    return chance
+
+
+def least_factor(claims: Sequence[Claimed], level: float, wanted: float = WANTED) -> float:
+    """Return the lowest factor of the targets at which all claims pass with the chance wanted."""
+    low, high = 0.0, max(MOST_TARGET / claim.target for claim in claims)
+    if not chance_of_all(claims, high, level) >= wanted:
+        return NEVER
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if chance_of_all(claims, middle, level) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def certifiable_at(
+    target: float,
+    factor: float,
+    rules: Sequence[tuple[float, float, Sequence[Claimed]]],
+    level: float,
+    wanted: float = WANTED,
+) -> Certifiable:
+    """Return with how much abstention a target is predicted to be certifiable.
+
+    `rules` are (target fitted to, held-out abstention, claims).
+    """
+    chances = [chance_of_all(claims, factor, level) for _, _, claims in rules]
+    likely = [j for j, chance in enumerate(chances) if chance >= wanted]
+    if not likely:
+        best = int(np.argmax(chances))
+        return Certifiable(
+            target=target,
+            chance=chances[best],
+            abstention_rate=NEVER,
+            fitted_target=rules[best][0],
+        )
+    best = min(likely, key=lambda j: rules[j][1])
+    fitted, abstention, _ = rules[best]
+    return Certifiable(
+        target=target, chance=chances[best], abstention_rate=abstention, fitted_target=fitted
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """A rule fitted to some targets, on the rows of its fit and on those held out."""
+
+    swept: str | None  # the class whose target moves, None where all do
+    target: float  # of that class, or of the one that stands for all
+    loss: float  # on the rows of the fit
+    fitted: PartRates
+    held_out: PartRates  # of one class at a time: by_class holds that class alone
+    silent: tuple[str, ...]  # classes with a target and no certain row among those held out
+    certifiable_target: float  # lowest that this rule is predicted to certify; NaN for none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFrontier:
+    """Abstention against targets: all together, and one class at a time."""
+
+    classes: tuple[str, ...]
+    targets: dict[str, float]  # chosen, of the classes that have one enforced
+    overall_target: float | None
+    reference: float  # the chosen target that stands for all, which are swept in proportion to it
+    rule_kind: str  # thresholds or optimal
+    confidence: float
+    wanted: float  # chance that a prediction asks for
+    n_fitted: int
+    n_held_out: int
+    n_groups: int | None  # that the rows come in
+    certify_rows: int
+    certify_groups: int | None
+    swept: tuple[str, ...]  # the classes that are swept one at a time
+    points: tuple[FrontierPoint, ...]
+    certifiable: tuple[Certifiable, ...]  # by target, all of them together
+
+    @property
+    def joint(self) -> tuple[FrontierPoint, ...]:
+        """The points at which all targets move together."""
+        return tuple(point for point in self.points if point.swept is None)
+
+    @property
+    def chosen(self) -> FrontierPoint:
+        """The point at the chosen targets."""
+        return next(point for point in self.joint if point.target == self.reference)
+
+    def of(self, name: str) -> tuple[FrontierPoint, ...]:
+        """Return the points at which the target of one class moves."""
+        return tuple(point for point in self.points if point.swept == name)
+
+
+def draw_frontier(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    risk_targets: Target = 0.1,
+    *,
+    rule: RuleName = "thresholds",
+    certify_rows: int,
+    certify_groups: int | None = None,
+    classes: Sequence[object] | None = None,
+    overall_target: float | None = None,
+    max_class_abstention: Target | None = None,
+    waive: Sequence[str] = (),
+    penalty: Target = 1e4,
+    chance_weight: float = 1.0,
+    size_weight: float = 0.0,
+    empty_weight: float = 1.0,
+    confidence: float = 0.95,
+    points: int = 30,
+    lowest: float | None = None,
+    highest: float | None = None,
+    groups: ArrayLike | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TargetFrontier:
+    """Fit rules at many targets on half of the rows, and measure them on the other half.
+
+    Parameters
+    ----------
+    scores, labels, risk_targets, classes, overall_target, max_class_abstention, waive, penalty
+        As for `draw_path`; labels are hard.
+    rule, chance_weight, size_weight, empty_weight
+        As for `draw_path`.
+    certify_rows, certify_groups : int
+        How many rows, and groups of rows, a certificate will be computed on; the groups if and
+        only if `groups` are given.
+    confidence : float
+        Of the certificate that is predicted, and of each band.
+    points : int
+        Targets in a sweep.
+    lowest, highest : float, optional
+        Of all targets together. By default from a tenth of the chosen one to where the top class
+        alone keeps all targets, at most one half.
+    groups : (n,) array, optional
+        What rows belong together; a group is never split.
+    seed : int
+        Of the halves and of the searches.
+    threads : int, optional
+        Threads to use; they never change the result.
+    progress : callable, optional
+        Wraps an iterable and yields the same, such as ``tqdm.tqdm``.
+
+    Returns
+    -------
+    TargetFrontier
+    """
+    rows = check_rows(scores, labels, classes, None)
+    if len(rows.soft):
+        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+    targets = Targets(
+        risk_targets=risk_targets,
+        overall_target=overall_target,
+        max_class_abstention=max_class_abstention,
+        waive=waive,
+        penalty=penalty,
+    )
+    constraints = make_constraints(targets, rows.classes)
+    ambiguity = Ambiguity(
+        chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
+    )
+    check_ambiguity(ambiguity, constraints)
+    check_rule(rule, ambiguity, penalty)
+    check_members(targets, rows.class_weight(), rows.classes)
+    level = 1 - as_number("confidence", confidence, low=0, high=1)
+    as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
+    codes = None if groups is None else group_codes(groups, len(rows.scores))
+    _check_certify_groups(codes, certify_groups)
+    needed = [j for j, name in enumerate(rows.classes) if name not in map(str, waive)]
+    random = np.random.default_rng([check_seed(seed), 0])
+    inside = halve(rows, codes, needed, random)
+    fitted = take(rows, inside)
+    asked = make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
+    used = count_threads(threads)
+    if rule == "optimal":
+        own = own_targets(risk_targets)
+        placed = fit_optimal_along(fitted, asked, own, seed, used, progress)
+    else:
+        placed = fit_thresholds_along(fitted, asked, ambiguity, seed, used, progress)
+    expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
+    held = _Held(take(rows, ~inside), None if codes is None else codes[~inside], confidence)
+    measured = [
+        _measure(each, found, fitted, held, asked, expected)
+        for sweep, row in zip(asked.sweeps, placed, strict=True)
+        for each, found in zip(sweep, row, strict=True)
+    ]
+    joint = [
+        (point.target, point.held_out.abstention_rate, claims)
+        for point, claims in measured
+        if point.swept is None
+    ]
+    singles = [c for c in constraints if c.kind == "risk" and len(c.classes) == 1]
+    return TargetFrontier(
+        classes=rows.classes,
+        targets={c.name: c.target for c in singles},
+        overall_target=overall_target,
+        reference=asked.reference,
+        rule_kind=rule,
+        confidence=float(confidence),
+        wanted=WANTED,
+        n_fitted=int(np.count_nonzero(inside)),
+        n_held_out=int(np.count_nonzero(~inside)),
+        n_groups=None if codes is None else int(codes.max()) + 1,
+        certify_rows=int(certify_rows),
+        certify_groups=certify_groups,
+        swept=tuple(str(sweep[0].swept) for sweep in asked.sweeps[1:]),
+        points=tuple(point for point, _ in measured),
+        certifiable=tuple(
+            certifiable_at(target, target / asked.reference, joint, level) for target, _, _ in joint
+        ),
+    )
+
+
+def _check_certify_groups(codes: NDArray[np.int64] | None, certify_groups: int | None) -> None:
+    """Raise unless both are given or neither: a prediction heeds groups only if it knows both."""
+    if certify_groups is not None:
+        as_number("certify_groups", certify_groups, low=0, high=MOST_CERTIFY_ROWS)
+    if (codes is None) == (certify_groups is None):
+        return
+    names = ["groups", "certify_groups"]
+    given, missing = names if certify_groups is None else reversed(names)
+    raise InvalidDataError(
+        f"{given} is given without {missing}, so what is predicted to be certifiable would not "
+        "heed groups; give both or neither"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    rows: Labelled
+    groups: NDArray[np.int64] | None
+    confidence: float
+
+
+def take(rows: Labelled, inside: NDArray[np.bool_]) -> Labelled:
+    """Return some of the rows, which have hard labels."""
+    return rows._replace(
+        scores=rows.scores[inside],
+        labels=rows.labels[inside],
+        weights=rows.weights[inside],
+        kept=np.ones(int(np.count_nonzero(inside)), dtype=np.bool_),
+    )
+
+
+def _measure(
+    each: SweepPoint,
+    found: Placed,
+    fitted: Labelled,
+    held: _Held,
+    asked: Sweeps,
+    expected: Expected,
+) -> tuple[FrontierPoint, list[Claimed]]:
+    """Return a point and, where all targets move, what certify rows would say of its rule."""
+    classes = fitted.classes
+    shown = range(len(classes)) if each.swept is None else [classes.index(each.swept)]
+    fields = asdict(found.rule)
+    sets = rule_sets(fields, held.rows.scores)
+    chosen = asked.sweeps[0][asked.chosen].constraints
+    claims = []
+    if each.swept is None:
+        claims = expect_claims(sets, held.rows.labels, held.groups, chosen, expected)
+    certain = np.count_nonzero(sets, axis=1) == 1
+    answered = np.bincount(held.rows.labels[certain], minlength=len(classes))
+    own = [c.classes[0] for c in chosen if c.kind == "risk" and len(c.classes) == 1]
+    return FrontierPoint(
+        swept=each.swept,
+        target=each.target,
+        loss=found.loss,
+        fitted=measure_part(
+            rule_sets(fields, fitted.scores), fitted.labels, classes, shown, confidence=None
+        ),
+        held_out=measure_part(
+            sets,
+            held.rows.labels,
+            classes,
+            shown,
+            confidence=held.confidence,
+            groups=held.groups,
+        ),
+        silent=tuple(classes[j] for j in own if not answered[j]),
+        certifiable_target=least_factor(claims, expected.level) * asked.reference
+        if claims
+        else NAN,
+    ), claims

@@ -1,0 +1,1 @@
+"""Engines: where rows are read, scored and counted."""

@@ -1,0 +1,71 @@
+"""Small texts that every room needs: reasons, masked URIs, percent, safe names, progress."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from tqdm import tqdm
+
+UNSAFE = re.compile(r"[^\w.\- ]")  # what MLflow refuses in a metric's name, and its separators
+LONGEST = 200
+SHOWN = 12
+
+
+def reason(error: Exception) -> str:
+    """Return what an error of MLflow says, on one line of bearable length."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def shown(uri: str) -> str:
+    """Return a store's URI without a password."""
+    parts = urlsplit(uri)
+    if not parts.password:
+        return uri
+    return uri.replace(f":{parts.password}@", ":***@")
+
+
+def safe_names(classes: Sequence[str]) -> tuple[str, ...]:
+    """Return class names as MLflow allows them in metrics, all different."""
+    taken: set[str] = set()
+    safe = []
+    for index, name in enumerate(classes):
+        plain = UNSAFE.sub("_", name).strip()[:LONGEST]
+        if not plain.strip(". "):
+            plain = f"class_{index}"
+        chosen, count = plain, 1
+        while chosen.lower() in taken:  # some databases do not tell a from A
+            count += 1
+            chosen = f"{plain}_{count}"
+        taken.add(chosen.lower())
+        safe.append(chosen)
+    return tuple(safe)
+
+
+def percent(rate: float) -> str:
+    """Return a rate in percent, a dash where it is undefined."""
+    return "-" if math.isnan(rate) else f"{100 * rate:.1f} %"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the known name most like this one, or the list of them."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known are {_listed(known)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+
+
+def progress(items: Any = None, *, what: str, unit: str, total: int | None = None) -> Any:
+    """Return a bar over items, or one that is told how far the work is; a log file gets none."""
+    return tqdm(
+        items, total=total, desc=what, unit=f" {unit}", unit_scale=True, disable=None, leave=False
+    )

@@ -1,0 +1,134 @@
+"""Parameters as a command line or a Python call gives them, read into settings."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import ValidationError
+
+from scrib_mlflow.errors import InvalidSettingsError
+from scrib_mlflow.messages import nearest
+from scrib_mlflow.options import Settings
+
+Kind = TypeVar("Kind", bound=Settings)
+
+
+def read_settings(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """Return settings from values by name.
+
+    Text for a mapping or a list may be inline YAML or the path of a YAML file. Empty text is what
+    MLflow passes for a parameter that was not given.
+    """
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        field = kind.model_fields.get(name)
+        if field is None:
+            hint = nearest(name, kind.model_fields)
+            raise InvalidSettingsError(f"{kind.__name__.lower()} has no parameter {name!r}; {hint}")
+        if value is None or (isinstance(value, str) and not value.strip()):
+            continue
+        given[name] = read_value(name, value, _containers(field.annotation))
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise InvalidSettingsError(_message(error)) from None
+
+
+def read_value(name: str, value: Any, containers: set[type]) -> Any:
+    """Return a parameter's value, read as YAML where it may be a mapping or a list."""
+    if isinstance(value, Mapping):
+        return _text_keys(name, value)
+    if list in containers and isinstance(value, Iterable) and not isinstance(value, str):
+        return [str(item) for item in value]
+    if not containers or not isinstance(value, str | Path):
+        return value
+    text = str(value).strip()
+    inline = text[0] in "{["
+    if not inline and dict in containers and _is_number(text):
+        return text
+    if not inline and not _is_file(text):
+        if list in containers:
+            return [part.strip() for part in text.split(",")]
+        raise InvalidSettingsError(
+            f"{name} is {text!r}, which is neither a number, nor inline YAML such as "
+            f"'{{A: 0.2, default: 0.1}}', nor a file in {Path.cwd()}"
+        )
+    found = parse_yaml(name, text if inline else _read(name, text))
+    if not found:
+        raise InvalidSettingsError(f"{name} is {text!r}, which holds nothing")
+    return found
+
+
+def _read(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettingsError(
+            f"{name} is the file {path!r}, which cannot be read as YAML: {error}"
+        ) from error
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # too long for a name
+        return False
+
+
+def parse_yaml(name: str, text: str) -> Any:
+    """Return YAML with every scalar as text, so that classes named ~, no or 1 keep their names."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _no_key_twice(name, node)
+        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  # makes text, no objects
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise InvalidSettingsError(f"{name} is not YAML: {problem}") from error
+
+
+def _no_key_twice(name: str, node: yaml.Node | None) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise InvalidSettingsError(f"{name} names {twice[0]!r} more than once")
+
+
+def _text_keys(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
+    named = {str(key): item for key, item in value.items()}
+    if len(named) < len(value):
+        raise InvalidSettingsError(
+            f"{name} names a class twice: {list(value)} are the same as text"
+        )
+    return named
+
+
+def _containers(annotation: Any) -> set[type]:
+    """Return which of dict and list a field of this type can be."""
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return set().union(*(_containers(part) for part in get_args(annotation)))
+    return {dict} if origin is dict else {list} if origin is tuple else set()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _message(error: ValidationError) -> str:
+    first = max(error.errors(), key=lambda found: len(found["loc"]))
+    kinds = ("float", "constrained-float", "dict[str,constrained-float]", "tuple[str, ...]")
+    place = ".".join(str(part) for part in first["loc"] if part not in kinds)
+    if first["type"] == "missing":
+        return f"{place} is missing; it has no default"
+    what = first["msg"][0].lower() + first["msg"][1:]
+    return f"{place} is {first['input']!r}, but {what}"

@@ -1,0 +1,1 @@
+"""Answers for whole tables, as parquet files."""

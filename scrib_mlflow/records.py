@@ -1,0 +1,56 @@
+"""Small records that every room may pass on: which model, which rows, which use of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The classifier that a set classifier is made from, as the registry names it."""
+
+    uri: str  # with a version's number, never with an alias
+    name: str
+    version: str  # "" for a logged model that has none
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRecord:
+    """Which rows were used."""
+
+    source: str
+    digest: str  # of all rows of the table, whatever their order
+    n_rows: int
+    n_used: int  # fewer where only a part of them was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSource:
+    """How a model is asked for scores, and where they stand in what it returns."""
+
+    call: str  # a method of the native model, "session" (ONNX) or "predict" (pyfunc)
+    key: str | int | None = None  # entry or column of the output
+    columns: tuple[str | int, ...] | None = None  # of the output, in class order
+    single: Literal["", "probability", "margin"] = ""  # one score, of the second of two classes
+    transform: Literal["none", "softmax", "sigmoid"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One certification against rows, as the ledger counts them."""
+
+    digest: str  # of all rows of the table
+    key: str  # of what was tested; the same test again is no new use
+    number: int
+    level: float  # error probability spent
+    total: float  # spent by all uses up to this one
+    ledger: Literal["report", "spend"]
+    n_looks: int = 0  # other uses that showed the labels of the rows and certified nothing
+
+
+def seal(text: str) -> str:
+    """Return the digest of a JSON text, by which a change of it is noticed."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

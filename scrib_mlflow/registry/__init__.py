@@ -1,0 +1,1 @@
+"""MLflow: stores, runs, registered models, aliases and the ledger of used rows."""

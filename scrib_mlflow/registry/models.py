@@ -1,0 +1,290 @@
+"""The set classifier as an MLflow model: logged, tried, registered, or not there at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlflow
+import pandas as pd
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature, infer_signature
+from mlflow.models.model import ModelInfo
+from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+from scrib_mlflow import serving
+from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
+from scrib_mlflow.messages import reason
+from scrib_mlflow.records import Base, seal
+from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, from_json, to_json
+
+NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
+MODEL_NAME = "set_classifier"
+ALIAS = re.compile(r"[A-Za-z0-9_-]{1,150}")
+OUTPUTS = Schema(
+    [
+        ColSpec(DataType.string, "prediction"),
+        ColSpec(DataType.boolean, "abstain"),
+        ColSpec(DataType.string, "reason"),
+        ColSpec(Array(DataType.string), "prediction_set"),
+        ColSpec(DataType.long, "set_size"),
+        ColSpec(Array(DataType.string), "candidates"),
+    ]
+)
+PARAMETERS = ParamSchema([ParamSpec("explain", DataType.boolean, False)])
+
+
+def read_stored(uri: str) -> Stored:
+    """Return what `scrib.json` of a registered set classifier says."""
+    try:
+        info = mlflow.models.get_model_info(uri)  # unlike Model.load, it takes models:/m-ID
+        artifacts = info.flavors["python_function"].get("artifacts", {})
+        place = artifacts["scrib"]["path"]
+        path = mlflow.artifacts.download_artifacts(artifact_uri=f"{_files(uri)}/{place}")
+    except (KeyError, MlflowException, OSError) as error:
+        raise ModelError(
+            f"{uri} is no set classifier of scrib_mlflow; make one of it with calibrate"
+        ) from error
+    text = Path(path).read_text(encoding="utf-8")
+    record = from_json(text)
+    if not isinstance(record, SetClassifier):
+        raise ModelError(
+            f"scrib.json of {uri} holds a {type(record).__name__}, not a set classifier"
+        )
+    return Stored(record, text)
+
+
+class Stored(NamedTuple):
+    """A set classifier, and the text of `scrib.json` that says so."""
+
+    record: SetClassifier
+    text: str
+
+
+def _files(uri: str) -> str:
+    """Return where a model's files are; MLflow finds none by models:/m-ID with a path."""
+    model_id = uri.removeprefix("models:/")
+    if "/" in model_id or not model_id.startswith("m-"):
+        return uri
+    return str(mlflow.MlflowClient().get_logged_model(model_id).artifact_location)
+
+
+def check_alias(alias: str) -> None:
+    """Raise for an alias that the registry would refuse at the end."""
+    if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
+        raise InvalidSettingsError(
+            f"alias is {alias!r}, but must be of up to 150 letters, digits, - and _, and neither "
+            "'latest' nor 'v' with a number"
+        )
+
+
+def check_names(name: str, alias: str, base: Base) -> None:
+    """Raise for names that the registry would refuse at the end, or that belong to others."""
+    if name == base.name:
+        raise InvalidSettingsError(
+            f"registered_model_name is {name!r}, the classifier's own; choose another"
+        )
+    if not name.strip() or set(name) & set("/:@'"):
+        raise InvalidSettingsError(
+            f"registered_model_name is {name!r}, but must not be empty or hold any of / : @ '"
+        )
+    check_alias(alias)
+    held = _alias(mlflow.MlflowClient(), name, alias)
+    if held is not None and "scrib.base_model" not in held.tags:
+        raise InvalidSettingsError(
+            f"the alias {alias!r} of {name!r} is on version {held.version}, which is no set "
+            "classifier; choose another alias or registered_model_name"
+        )
+
+
+def log_model(record: SetClassifier, inputs: Schema | None, rows: Any, example: Any) -> ModelInfo:
+    """Log the set classifier as a model of the active run; it is not registered yet.
+
+    Without a signature of the classifier, the inputs are inferred from the rows.
+    """
+    if inputs is None and rows is not None:
+        inputs = infer_signature(rows).inputs
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scrib.json"
+        path.write_text(to_json(record), encoding="utf-8")
+        return mlflow.pyfunc.log_model(
+            name=MODEL_NAME,
+            python_model=serving.__file__,
+            artifacts={"base_model": record.base.uri, "scrib": str(path)},
+            signature=ModelSignature(inputs=inputs, outputs=OUTPUTS, params=PARAMETERS),
+            input_example=example,
+            pip_requirements=requirements(record.base.uri),
+            metadata={"scrib_schema_version": SCHEMA_VERSION},
+        )
+
+
+def delete_logged(run_id: str) -> None:
+    """Delete what a run has logged of a set classifier that is not to be."""
+    experiment = mlflow.get_run(run_id).info.experiment_id
+    for model in mlflow.search_logged_models(
+        experiment_ids=[experiment],
+        filter_string=f"source_run_id = '{run_id}'",
+        output_format="list",
+    ):
+        if model.name == MODEL_NAME:
+            mlflow.MlflowClient().delete_logged_model(model.model_id)
+
+
+def requirements(base_uri: str) -> list[str]:
+    """Return what the base model needs, as it says it, and what the served file needs besides."""
+    path = mlflow.pyfunc.get_model_dependencies(base_uri)
+    lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    lines = [_with_file(line, base_uri) for line in lines if line and not line.startswith("#")]
+    named = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in lines}
+    return lines + [f"{name}=={installed(name)}" for name in NEEDED if name not in named]
+
+
+def _with_file(line: str, base_uri: str) -> str:
+    """Return a requirement with the path of a file of constraints that stands with the model."""
+    word, _, name = line.partition(" ")
+    if word not in {"-c", "-r", "--constraint", "--requirement"}:
+        return line
+    path = mlflow.artifacts.download_artifacts(artifact_uri=f"{base_uri}/{name.strip()}")
+    return f"{word} {path}"
+
+
+def try_model(model_uri: str, rows: Any, expected: Sequence[Sequence[str]]) -> None:
+    """Raise unless the logged model answers rows with the sets that were counted."""
+    try:
+        model = mlflow.pyfunc.load_model(model_uri, suppress_warnings=True)
+        answers: pd.DataFrame = model.predict(rows)
+        found = [sorted(members) for members in answers["prediction_set"]]
+    except Exception as error:
+        raise ModelError(
+            f"the set classifier does not answer: {type(error).__name__}: {reason(error)}"
+        ) from error
+    differing = [i for i, members in enumerate(expected) if sorted(members) != found[i]]
+    if differing:
+        i = differing[0]
+        raise ModelError(
+            f"row {i} gets the set {found[i]} when served, but {sorted(expected[i])} when counted; "
+            "the model gives other scores alone than in a batch, or for rows as MLflow passes them"
+        )
+
+
+def version_tags(record: SetClassifier, run_id: str, text: str) -> dict[str, str]:
+    """Return the tags of a registered version; `text` is its `scrib.json`, as it is stored."""
+    return {
+        "scrib.base_model": record.base.name,
+        "scrib.base_version": record.base.version or record.base.model_id,
+        "scrib.certified": str(record.certified).lower(),
+        "scrib.confidence": f"{record.confidence:g}",
+        "scrib.run_id": run_id,
+        "scrib.data_digest": record.fit_data.digest,
+        "scrib.certificate_digest": seal(text),
+        "scrib.mode": record.mode,
+        "scrib.rule": record.rule.kind,
+        "scrib.schema_version": str(json.loads(text)["schema_version"]),
+    }
+
+
+def about(base: str) -> str:
+    """Return the description of a registered model that holds set classifiers."""
+    return (
+        f"Set classifiers over {base}, made by scrib_mlflow: each version answers with one label "
+        "where it is certain, and abstains with candidates where it is not. A version's tag "
+        "scrib.certified says whether its class risks are proved to be within their targets; its "
+        "description says what was proved, and on how many rows."
+    )
+
+
+def register(
+    model_uri: str,
+    record: SetClassifier,
+    text: str,
+    run_id: str,
+    name: str,
+    alias: str,
+    description: str,
+) -> str:
+    """Register a logged model under a name and an alias: all of it, or nothing.
+
+    `text` is the `scrib.json` that it holds, which an older version of this package may have
+    written.
+    """
+    client = mlflow.MlflowClient()
+    new = not _exists(client, name)
+    before = _alias(client, name, alias)
+    known = _versions(client, name, run_id)
+    try:
+        made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id, text))
+        version = str(made.version)
+        client.update_model_version(name, version, description=description)
+        if new:
+            client.update_registered_model(name, about(record.base.name))
+        client.set_registered_model_alias(name, alias, version)
+    except BaseException as error:
+        left = _undo(client, name, alias, before, _versions(client, name, run_id) - known, new=new)
+        if not isinstance(error, MlflowException | OSError):
+            raise
+        finish = ["python", "-m", "scrib_mlflow", "register", "--run_id", run_id]
+        finish += ["--registered_model_name", name, "--alias", alias]
+        raise StoreError(
+            f"{name} could not be registered: {reason(error)}; {left}the model and its report are "
+            f"kept in run {run_id}; finish with: {shlex.join(finish)}"
+        ) from error
+    return version
+
+
+def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
+    """Return the version that an alias is on, None where there is none."""
+    try:
+        return client.get_model_version_by_alias(name, alias)
+    except MlflowException:
+        return None
+
+
+def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None) -> set[str]:
+    """Return the versions that a name has, or those of one run: others may register as well."""
+    try:
+        found = client.search_model_versions(f"name = '{name}'")
+    except (MlflowException, OSError):
+        return set()
+    return {
+        str(version.version)
+        for version in found
+        if run_id is None or version.tags.get("scrib.run_id") == run_id
+    }
+
+
+def _exists(client: mlflow.MlflowClient, name: str) -> bool:
+    try:
+        client.get_registered_model(name)
+    except MlflowException:
+        return False
+    return True
+
+
+def _undo(
+    client: mlflow.MlflowClient,
+    name: str,
+    alias: str,
+    before: ModelVersion | None,
+    made: set[str],
+    *,
+    new: bool,
+) -> str:
+    """Delete what was half made and put the alias back; return what could not be, in words."""
+    try:
+        for version in made:
+            client.delete_model_version(name, version)
+        now = _alias(client, name, alias)
+        if before is not None and (now is None or str(now.version) != str(before.version)):
+            client.set_registered_model_alias(name, alias, str(before.version))
+        if new and _exists(client, name) and not _versions(client, name):
+            client.delete_registered_model(name)
+    except (MlflowException, OSError) as error:
+        return f"what it had made could not be undone ({reason(error)}); "
+    return ""

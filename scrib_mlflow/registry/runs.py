@@ -1,0 +1,291 @@
+"""Runs: what a command leaves behind in MLflow's tracking store."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from mlflow.data.meta_dataset import MetaDataset
+from mlflow.data.pandas_dataset import PandasDataset, from_pandas
+from mlflow.exceptions import MlflowException
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.certificate import Certificate, Claim
+from scrib_mlflow.core.optimal import AbstentionGap
+from scrib_mlflow.core.reports import SetReport
+from scrib_mlflow.core.targets import OVERALL as OVERALL_CLAIM
+from scrib_mlflow.messages import safe_names
+from scrib_mlflow.options import Settings
+from scrib_mlflow.records import Base, DataRecord
+from scrib_mlflow.registry import ledger
+
+OVERALL = (
+    "abstention_rate",
+    "chance_ambiguity",
+    "size_ambiguity",
+    "empty_rate",
+    "overall_risk",
+    "overall_risk_upper",
+)
+BY_CLASS = {
+    "risk": "risk",
+    "risk_upper": "risk_upper",
+    "risk_upper_kl": "risk_upper_kl",
+    "miscoverage": "miscoverage",
+    "abstention": "abstention_rate",
+    "n_certain": "n_certain",
+}
+MOST_METRICS = 1000  # a server takes no more at once
+NOTE = "mlflow.note.content"
+CASES = "rows.parquet"
+NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrate run
+MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured something
+
+
+def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
+    """Return metrics by name; on rows of the fit the prefix is ``fit_``."""
+    values = {f"{prefix}{name}": float(getattr(report, name)) for name in OVERALL}
+    for name, safe in zip(report.classes, safe_names(report.classes), strict=True):
+        found = report.by_class[name]
+        for metric, field in BY_CLASS.items():
+            values[f"{prefix}{metric}/{safe}"] = float(getattr(found, field))
+    return values
+
+
+def certificate_metrics(
+    certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
+) -> dict[str, float]:
+    """Return p-values by class and of the whole."""
+    safe = dict(zip(classes, safe_names(classes), strict=True))
+    values = {f"{prefix}p_value": certificate.p_value}
+    for claim in certificate.claims:
+        if claim.name in safe:
+            values[f"{prefix}p_value/{safe[claim.name]}"] = claim.p_value
+        elif claim.name == OVERALL_CLAIM:
+            values[f"{prefix}overall_p_value"] = claim.p_value
+    return values
+
+
+def gap_metrics(gap: AbstentionGap | None, *, prefix: str = "") -> dict[str, float]:
+    """Return the least abstention that is possible, at the targets and at the rule's risks."""
+    if gap is None:
+        return {}
+    values = {"abstention_bound": gap.bound, "abstention_bound_at_risks": gap.bound_at_risks}
+    return {f"{prefix}{name}": value for name, value in values.items()}
+
+
+@contextmanager
+def open_run(name: str) -> Iterator[str]:
+    """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
+    active = mlflow.active_run()
+    if active is not None:
+        with _own_run(active.info.run_id, name) as run_id:
+            yield run_id
+        return
+    resumed = "MLFLOW_RUN_ID" in os.environ
+    with (
+        mlflow.start_run(run_name=None if resumed else name) as run,
+        _own_run(run.info.run_id, name) as run_id,
+    ):
+        yield run_id
+
+
+@contextmanager
+def _own_run(run_id: str, name: str) -> Iterator[str]:
+    """Yield the id of a run, or of a new one inside it where a command has used it before."""
+    tags = mlflow.get_run(run_id).data.tags
+    if MODEL_URI not in tags and ledger.DIGEST not in tags:
+        yield run_id
+        return
+    with mlflow.start_run(run_name=name, nested=True) as run:
+        yield run.info.run_id
+
+
+def log_settings(run_id: str, settings: Settings) -> None:
+    """Log parameters that the run does not have; `mlflow run` has logged those it was given."""
+    known = mlflow.get_run(run_id).data.params
+    values = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in settings.model_dump().items()
+        if value is not None and name not in known
+    }
+    mlflow.log_params(values)
+
+
+class TableDataset(MetaDataset):
+    """A table as MLflow shows it: where it is, what its columns are, and how much it holds."""
+
+    def __init__(self, like: PandasDataset, record: DataRecord) -> None:
+        """Describe all rows of a record, some of which are at hand."""
+        self._size = {"num_rows": record.n_rows, "num_elements": record.n_rows * like.df.shape[1]}
+        super().__init__(like.source, name=like.name, digest=record.digest, schema=like.schema)
+
+    @property
+    def profile(self) -> dict[str, int]:
+        """How much it holds."""
+        return self._size
+
+    def to_dict(self) -> dict[str, str]:
+        """Return what MLflow stores."""
+        return {**super().to_dict(), "profile": json.dumps(self.profile)}
+
+
+def log_table_input(
+    some_rows: pd.DataFrame, record: DataRecord, label: str | None, context: str
+) -> None:
+    """Log which rows were used, under a digest of all of them; some tell what the columns are."""
+    named: dict[str, Any] = {"targets": label, "name": context}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of whole numbers, and of local paths
+        try:
+            like = from_pandas(some_rows, source=record.source, **named)
+        except MlflowException:  # no reader for this kind of URI; the parameters hold it as well
+            like = from_pandas(some_rows, **named)
+        mlflow.log_input(TableDataset(like, record), context=context)
+
+
+def log_metrics(values: Mapping[str, float], model_id: str | None = None) -> None:
+    """Log metrics in as few requests as a server allows, linked to a model where one is named."""
+    names = list(values)
+    for start in range(0, len(names), MOST_METRICS):
+        part = {name: values[name] for name in names[start : start + MOST_METRICS]}
+        mlflow.log_metrics(part, model_id=model_id)
+
+
+@contextmanager
+def resumed(run_id: str) -> Iterator[None]:
+    """Make a run the active one, if it is not."""
+    active = mlflow.active_run()
+    if active is not None and active.info.run_id == run_id:
+        yield
+        return
+    with mlflow.start_run(run_id=run_id, nested=active is not None):
+        yield
+
+
+def log_class_table(
+    report: SetReport,
+    targets: Mapping[str, float],
+    path: str,
+    certificate: Certificate | None = None,
+) -> None:
+    """Log a row a class as a table that the MLflow UI can sort."""
+    claims = {claim.name: claim for claim in certificate.claims} if certificate else {}
+    rows = [
+        {
+            "class": name,
+            "rows": found.n,
+            "certain": found.n_certain,
+            "wrong": found.n_wrong,
+            "risk": found.risk,
+            "risk_upper": found.risk_upper,
+            "target": targets.get(name, float("nan")),
+            "miscoverage": found.miscoverage,
+            "abstention": found.abstention_rate,
+            **(_claimed(claims.get(name)) if certificate else {}),
+        }
+        for name, found in report.by_class.items()
+    ]
+    mlflow.log_table(pd.DataFrame(rows), path)
+
+
+def _claimed(claim: Claim | None) -> dict[str, float | str]:
+    """Return what a certificate says of a class."""
+    if claim is None:
+        unknown = float("nan")
+        return {"p_value": unknown, "risk_upper_simultaneous": unknown, "status": "waived"}
+    return {
+        "p_value": claim.p_value,
+        "risk_upper_simultaneous": claim.risk_upper_simultaneous,
+        "status": claim.status,
+    }
+
+
+def log_rows(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Log rows as a table that the MLflow UI can sort."""
+    mlflow.log_table(pd.DataFrame([*rows]), path)
+
+
+def log_child(name: str, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+    """Log a run inside the active one, so that the MLflow UI can compare it with its siblings."""
+    with mlflow.start_run(run_name=name, nested=True):
+        mlflow.log_params(dict(params))
+        log_metrics(metrics)
+
+
+def log_cases(parts: Mapping[str, tuple[NDArray[np.uint64], int]]) -> None:
+    """Log the hashes of the rows that were used, so that rows can be told from them later."""
+    if not parts:
+        return
+    frames = []
+    for part, (kept, modulus) in parts.items():
+        frames.append(pd.DataFrame({"hash": kept, "part": part, "modulus": modulus}))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / CASES
+        pd.concat(frames).to_parquet(path, index=False)
+        mlflow.log_artifact(str(path))
+
+
+def read_cases(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
+    """Return hashes of the rows that a run used, by part, and which share of them was kept.
+
+    Nothing where they are gone.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = mlflow.artifacts.download_artifacts(
+                run_id=run_id, artifact_path=CASES, dst_path=folder
+            )
+        except (MlflowException, OSError):
+            return {}
+        table = pd.read_parquet(path)
+    return {
+        str(part): (rows["hash"].to_numpy(dtype=np.uint64), int(rows["modulus"].iloc[0]))
+        for part, rows in table.groupby("part")
+    }
+
+
+def read_tags(run_id: str) -> dict[str, str] | None:
+    """Return the tags of a run, None where it is gone."""
+    try:
+        return dict(mlflow.get_run(run_id).data.tags) if run_id else None
+    except MlflowException:
+        return None
+
+
+def remember(model_uri: str, name: str, alias: str) -> None:
+    """Write down which model was logged and where it is to be registered."""
+    mlflow.set_tags({MODEL_URI: model_uri, NAME: name, ALIAS: alias})
+
+
+def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:
+    """Log texts and figures as artifacts of the active run."""
+    for path, text in texts.items():
+        mlflow.log_text(text, path)
+    for path, figure in figures.items():
+        mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
+
+
+def base_tags(base: Base, data: DataRecord) -> dict[str, str]:
+    """Return tags that say which classifier was looked at, and on which rows."""
+    return {
+        MODEL_URI: base.uri,
+        "scrib.base_model": base.name,
+        "scrib.base_version": base.version,
+        "scrib.data_digest": data.digest,
+    }
+
+
+def set_tags(tags: Mapping[str, Any], note: str) -> None:
+    """Set tags on the active run, and its description."""
+    mlflow.set_tags({**tags, NOTE: note})

@@ -1,0 +1,1 @@
+"""What people read: facts, words, figures and the page. Writes nothing to MLflow."""

@@ -1,0 +1,358 @@
+"""Accuracy-ambiguity curves in words and in a figure."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.inputs import NAN
+from scrib_mlflow.core.studies import Comparison, Curve
+from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHARED, TOP
+from scrib_mlflow.core.studies.compare import METRICS
+from scrib_mlflow.core.studies.curves import DELTA
+from scrib_mlflow.messages import percent
+from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, literal, plain, short
+from scrib_mlflow.report.words import visible
+
+HEADER = (
+    "method",
+    "abstains",
+    "worst excess",
+    "mean excess",
+    "overall risk",
+    "set size",
+    "silent",
+    "time",
+)
+AREA = "AUC"  # where curves were drawn
+OURS = (SCRIB, OPTIMAL)
+LEAST_VIOLIN = 5  # trials; fewer are drawn as points
+MARKS = "osD^v<>P"
+WIDEST, MOST_LINES = 14, 3  # characters of a method's name in a line, and lines
+TITLE = 60  # characters of a model's name
+MOST_CLASSES = 6  # in the figure of class risks
+VERMILION, PURPLE = "#D55E00", "#CC79A7"
+COLOURS = {SCRIB: BLUE, OPTIMAL: GREEN, SHARED: PURPLE, SGR: ORANGE}
+OTHERS = (VERMILION, BLACK, GREY)  # of SGR on trust
+STYLES = {SCRIB: "-", OPTIMAL: "--", SHARED: ":", SGR: "-."}
+ACROSS = np.linspace(0, 1, 401)  # ambiguities at which curves of several splits are averaged
+LONGEST = 80  # characters of a title
+
+
+def method_rows(found: Comparison) -> list[tuple[str, ...]]:
+    """Return a header and a row a method, of means over the repeats."""
+    rows: list[tuple[str, ...]] = [(*HEADER, AREA) if found.curves else HEADER]
+    for method in found.methods:
+        means = found.means(method)
+        rates = ("abstention_rate", "worst_excess", "mean_excess", "overall_risk")
+        area = means.get("auc", NAN)
+        rows.append(
+            (
+                method,
+                *(percent(means[name]) for name in rates),
+                f"{means['size_ambiguity']:.2f}",
+                f"{means['n_silent']:.1f}",
+                f"{means['fit_seconds_ratio']:.2g}",
+                *(["-" if math.isnan(area) else f"{100 * area:.2f}"] if found.curves else []),
+            )
+        )
+    return rows
+
+
+def trial_rows(found: Comparison) -> list[dict[str, float | str]]:
+    """Return a row a trial."""
+    return [
+        {
+            "method": trial.method,
+            "repeat": trial.repeat,
+            **{name: getattr(trial, name) for name in METRICS},
+        }
+        for trial in found.trials
+    ]
+
+
+def legend(found: Comparison) -> list[str]:
+    """Return what the columns of the table mean."""
+    lines = [
+        "worst, mean excess  how far the risks of the classes are above their targets; a silent "
+        "class counts as 0",
+        "set size            mean number of classes in a set",
+        "silent              classes with a target and no certain row, whose risk is undefined",
+        "time                of the fit, in units of SCRIB's",
+    ]
+    if found.curves:
+        lines.append(
+            "AUC                 area under the curve of accuracy against abstention, of 100"
+        )
+    return lines
+
+
+def split_sentence(found: Comparison) -> str:
+    """Return in a sentence on what the methods were fitted and measured."""
+    what = f"{found.n_rows:,} fit rows"
+    if found.n_groups is not None:
+        what += f" in {found.n_groups:,} groups, which stay whole"
+    times = "once" if found.repeats == 1 else f"means over {found.repeats} random splits"
+    return f"{what}: a random half to fit, the other to measure; {times}."
+
+
+def target_sentences(found: Comparison) -> list[str]:
+    """Return what SGR was asked for, and which methods are missing."""
+    origin = "as asked for"
+    if found.overall_target is None:
+        origin = "the mean of the risk targets, weighted by the rows of the classes"
+    return [
+        f"SGR bounds the overall risk by {percent(found.sgr_target)}, {origin}; LABEL takes the "
+        "risk targets for mis-coverages.",
+        *(f"{name} is left out: {reason}." for name, reason in found.skipped.items()),
+    ]
+
+
+def excess_figure(found: Comparison, name: str) -> Figure:
+    """Return how far each method's class risks are above their targets, by repeat."""
+    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), 6.4), layout="constrained")
+    words = {"worst_excess": "worst class", "mean_excess": "mean of the classes"}
+    for axes, metric in zip(figure.subplots(2, 1, sharex=True), words, strict=True):
+        _spread(axes, found, metric)
+        axes.set_ylabel(f"risk above target, %\n{words[metric]}", fontsize=9)
+    figure.suptitle(_title(found, name), fontsize=11)
+    return figure
+
+
+def risk_figure(found: Comparison, name: str) -> Figure:
+    """Return the risk of each class by method and repeat, beside its target."""
+    shown = _shown(found)
+    across = min(3, len(shown))
+    down = math.ceil(len(shown) / across)
+    size = (1 + across * (1.2 + 0.4 * len(found.methods)), 1.2 + 2.6 * down)
+    figure = Figure(figsize=size, layout="constrained")
+    for axes, each in zip(figure.subplots(down, across, squeeze=False).flat, shown, strict=False):
+        spreads = [(method, _risks(found, method, each)) for method in found.methods]
+        axes.axhline(100 * found.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
+        _violins(axes, spreads)
+        for place, (_, risks) in enumerate(spreads):
+            _say_silent(axes, place, found.repeats - len(risks), found.repeats)
+        names = [short(method) for method in found.methods]
+        axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
+        axes.set_title(short(each), fontsize=10, loc="left", pad=22, fontweight="bold")
+    for axes in figure.axes[len(shown) :]:
+        axes.remove()
+    figure.supylabel("wrong among the certain rows of the class, %", fontsize=9)
+    folded = len(found.targets) - len(shown)
+    rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
+    words = f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{literal(rest)}"
+    figure.suptitle(words, fontsize=11)
+    return figure
+
+
+def abstention_figure(found: Comparison, name: str) -> Figure:
+    """Return how often each method abstains, by repeat."""
+    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), 3.8), layout="constrained")
+    axes = figure.subplots()
+    _spread(axes, found, "abstention_rate")
+    axes.set_ylabel("rows that abstain, %", fontsize=9)
+    figure.suptitle(_title(found, name), fontsize=11)
+    return figure
+
+
+def tradeoff_figure(found: Comparison, name: str) -> Figure:
+    """Return abstention against worst excess: a mark a method, lines to its extremes."""
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for place, method in enumerate(found.methods):
+        across = _values(found, method, "abstention_rate")
+        up = _values(found, method, "worst_excess")
+        x, y = float(np.mean(across)), float(np.mean(up))
+        colour = _colour(method)
+        mark = axes.plot(x, y, MARKS[place % len(MARKS)], color=colour, label=short(method))[0]
+        mark.set(markeredgecolor=BLACK, markersize=8, clip_on=False, zorder=3)
+        axes.hlines(y, min(across), max(across), color=colour, linewidth=1)
+        axes.vlines(x, min(up), max(up), color=colour, linewidth=1)
+    axes.set_xlabel("rows that abstain, %", fontsize=9)
+    axes.set_ylabel("risk above target, %\nworst class", fontsize=9)
+    axes.set_ylim(bottom=0)
+    plain(axes)
+    lines = "marks: means\nlines: from the lowest to\nthe highest of the splits"
+    figure.legend(loc="outside right center", frameon=False, title=lines, title_fontsize=8)
+    figure.suptitle(_title(found, name), fontsize=11)
+    return figure
+
+
+def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
+    """Write above a violin how many of the repeats have no risk to draw."""
+    if silent:
+        axes.annotate(
+            f"silent\n{silent} of {repeats}",
+            (place, 1),
+            (0, 2),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+        )
+
+
+def _title(found: Comparison, name: str) -> str:
+    splits = f"{found.repeats} random split{'s' * (found.repeats > 1)}"
+    return f"{short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
+
+
+def _spread(axes: Axes, found: Comparison, metric: str) -> None:
+    """Draw how a metric spreads, by method."""
+    _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
+    names = [
+        literal(textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026"))
+        for each in found.methods
+    ]
+    axes.set_xticks(np.arange(len(names)), names)
+
+
+def _violins(axes: Axes, spreads: Sequence[tuple[str, Sequence[float]]]) -> None:
+    """Draw a violin a method and its mean, or its points where they are few."""
+    for place, (method, values) in enumerate(spreads):
+        colour = _colour(method)
+        if len(values) < LEAST_VIOLIN:
+            axes.plot([place] * len(values), values, "o", color=colour, markersize=5)
+        else:
+            drawn: Any = axes.violinplot(values, [place], widths=0.8, showextrema=False)
+            for body in drawn["bodies"]:
+                body.set(facecolor=colour, edgecolor=colour, alpha=0.6)
+            axes.vlines(place, min(values), max(values), color=colour, linewidth=1)
+        if values:
+            axes.plot(place, np.mean(values), "_", color=BLACK, markersize=16, mew=2, clip_on=False)
+    axes.set_ylim(bottom=0)
+    plain(axes)
+
+
+def _shown(found: Comparison) -> list[str]:
+    """Return the classes to draw: all, or of many those whose risk is most above its target."""
+    above = {
+        name: max(np.mean([t.excess[name] for t in found.of(each)]) for each in found.methods)
+        for name in found.targets
+    }
+    worst = sorted(above, key=lambda name: -above[name])[:MOST_CLASSES]
+    return [name for name in found.targets if name in worst]
+
+
+def _values(found: Comparison, method: str, metric: str) -> Sequence[float]:
+    """Return a rate of each trial, in percent."""
+    return [100 * getattr(trial, metric) for trial in found.of(method)]
+
+
+def _risks(found: Comparison, method: str, name: str) -> Sequence[float]:
+    """Return the risk of a class in each trial where it has one, in percent."""
+    risks = [trial.risk.get(name, NAN) for trial in found.of(method)]
+    return [100 * risk for risk in risks if not math.isnan(risk)]
+
+
+def _colour(method: str) -> str:
+    return BLUE if method in OURS else ORANGE
+
+
+def curve_sentences(found: Comparison) -> list[str]:
+    """Return how curves are drawn, between which end points, and which methods have none."""
+    if not found.curves:
+        return []
+    targets = [curve.targets for drawn in found.curves for curve in drawn if curve.targets]
+    if not targets:
+        return ["No curve: the top class is never wrong on the rows that are fitted."]
+    longest = max(targets, key=len)
+    splits = (
+        "the first split" if len(found.curves) == 1 else f"the first {len(found.curves)} splits"
+    )
+    return [
+        f"AUC is of {splits}: overall risks of {percent(longest[0])} up to "
+        f"{percent(longest[-1])}, about that of {TOP}, are asked for, and each gives a point. All "
+        f"curves begin at the accuracy of {TOP}, without abstention, and end at accuracy 1, where "
+        "every row abstains.",
+        f"For its curve SGR may miss a target with probability {DELTA:g}, as in the paper. {LABEL} "
+        "has no target of the overall risk, and so no curve.",
+    ]
+
+
+def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
+    """Return accuracy against abstention, and the risk that came of each target, by method.
+
+    `found` has the curves of each split. Lines are means over the splits, bands reach from the
+    lowest to the highest.
+    """
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    curves, risks = figure.subplots(1, 2)
+    every = [curve for drawn in found for curve in drawn]
+    methods = list(dict.fromkeys(curve.method for curve in every))
+    others = [method for method in methods if method not in COLOURS]
+    for method in methods:
+        drawn = [each for each in every if each.method == method and not np.isnan(each.auc)]
+        colour = COLOURS.get(method) or OTHERS[others.index(method) % len(OTHERS)]
+        style = STYLES.get(method, (0, (1, 2, 4, 2)))
+        area = (
+            f"AUC {100 * np.mean([each.auc for each in drawn]):.2f}" if drawn else "never certain"
+        )
+        look = {"color": colour, "linestyle": style, "label": f"{short(method)}, {area}"}
+        _line(curves, 100 * ACROSS, [_heights(each) for each in drawn], look)
+        _line(risks, *_realised(drawn), look)
+    start = 100 * (1 - np.mean([each.top_risk for each in every]))
+    curves.plot([0, 100], [start, 100], "s", color=BLACK, markersize=6, clip_on=False, zorder=4)
+    curves.annotate(f"{TOP}", (0, start), (8, -4), textcoords="offset points", fontsize=8)
+    curves.set_xlabel("rows that abstain, %", fontsize=9)
+    curves.set_ylabel("certain rows that are right, %", fontsize=9)
+    curves.set_xlim(0, 100)
+    reach = max(risks.get_xlim()[1], 1)
+    risks.plot([0, reach], [0, reach], color=BLACK, linewidth=1, dashes=(2, 2), zorder=1)
+    risks.set(xlim=(0, reach), ylim=(0, None))
+    risks.set_xlabel("overall risk asked for, %", fontsize=9)
+    risks.set_ylabel("overall risk on the measured rows, %", fontsize=9)
+    for axes in (curves, risks):
+        plain(axes)
+    handles, words = curves.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        words,
+        loc="outside lower center",
+        ncols=min(len(words), 5),
+        frameon=False,
+        fontsize=9,
+    )
+    splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
+    marks = "squares: the same end points for all; dashes: as asked for"
+    figure.suptitle(f"{short(title, LONGEST)}, {splits}\n{marks}", fontsize=11)
+    return figure
+
+
+def _heights(curve: Curve) -> NDArray[np.float64]:
+    return 100 * np.interp(ACROSS, *curve.points())
+
+
+def _realised(drawn: Sequence[Curve]) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    """Return the targets in the reach of all splits, and the risk of each split there, in %.
+
+    Each split has targets of its own; between two of them its risk is on the straight line.
+    """
+    if not drawn:
+        return np.zeros(0), []
+    low = max(curve.targets[0] for curve in drawn)
+    high = min(curve.targets[-1] for curve in drawn)
+    targets = np.unique([target for curve in drawn for target in curve.targets])
+    targets = targets[(targets >= low) & (targets <= high)]
+    return 100 * targets, [100 * np.interp(targets, curve.targets, curve.risk) for curve in drawn]
+
+
+def _line(
+    axes: Axes, across: NDArray[np.float64], ups: list[NDArray[np.float64]], look: dict[str, Any]
+) -> None:
+    """Draw the mean of lines, and a band around it where there are several."""
+    if not ups:
+        axes.plot([], [], **look)
+        return
+    axes.plot(across, np.mean(ups, axis=0), linewidth=1.6, zorder=3, **look)
+    if len(ups) > 1:
+        low, high = np.min(ups, axis=0), np.max(ups, axis=0)
+        axes.fill_between(across, low, high, color=look["color"], alpha=0.12, linewidth=0)

@@ -1,0 +1,333 @@
+"""Figures inside a page: SVG that follows the page's colours, with names of its own."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+import xml.etree.ElementTree as ET  # reads what matplotlib has just written
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from scrib_mlflow.core.certificate import Plan
+from scrib_mlflow.core.reports import RiskCoverage, SetCount, SetReport
+from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
+from scrib_mlflow.report.words import visible, worst_first
+from scrib_mlflow.serving import answer_values, recalibrated
+
+MOST_CLASSES = 20
+BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
+GREEN = "#009E73"
+BINS = 40
+LARGEST = 1e150  # of a score that is drawn: the square of it is still a number
+LONGEST = 28  # characters of a class's name
+MOST_SETS = 12
+MOST_NAMES = 4  # of a set in a figure
+NUMBERED = 12  # classes up to which there is room for counts
+COLOURS = {BLACK: "currentColor", BLUE: "var(--blue)", ORANGE: "var(--orange)", GREY: "var(--grey)"}
+SPACE = re.compile(r"\{.*?\}")
+LEFT_OUT = {"metadata", "style"}
+
+
+def class_figure(
+    report: SetReport, targets: Mapping[str, float], *, title: str, bounds: bool
+) -> Figure:
+    """Return the risk of every class beside its target, and how often it abstains."""
+    names = shown_classes(report, targets)
+    found = [report.by_class[name] for name in names]
+    height = 1.6 + 0.32 * len(names)
+    figure = Figure(figsize=(9, height), layout="constrained")
+    risks, rates = figure.subplots(1, 2, sharey=True)
+    places = np.arange(len(names))
+    values = [100 * (0 if math.isnan(each.risk) else each.risk) for each in found]
+    risks.barh(places, values, color=BLUE, height=0.6, label="risk")
+    if bounds:
+        upper = [100 * each.risk_upper for each in found]
+        risks.hlines(places, values, upper, color=BLUE, linewidth=1.5, label="to its upper bound")
+    marked = [place for place, name in enumerate(names) if name in targets]
+    limits = [100 * targets[names[place]] for place in marked]
+    risks.plot(limits, marked, "|", color=BLACK, markersize=16, mew=2.5, label="target")
+    for place, each in zip(places, found, strict=True):
+        if math.isnan(each.risk):
+            risks.annotate(
+                "never certain", (0, place), (4, 0), textcoords="offset points", va="center"
+            )
+    risks.set_xlabel("wrong among the certain rows of the class, %")
+    risks.set_yticks(places, [short(name) for name in names])
+    risks.invert_yaxis()
+    rates.barh(places, [100 * each.abstention_rate for each in found], color=ORANGE, height=0.6)
+    rates.set_xlabel("rows of the class that abstain, %")
+    rates.set_xlim(0, 100)
+    for axes in (risks, rates):
+        plain(axes)
+    figure.suptitle(short(title, 90), fontsize=11)
+    drawn = dict(zip(*reversed(risks.get_legend_handles_labels()), strict=True))
+    words = [word for word in ("risk", "to its upper bound", "target") if word in drawn]
+    figure.legend(
+        [drawn[word] for word in words], words, loc="outside lower center", ncols=3, frameon=False
+    )
+    return figure
+
+
+def rule_figure(
+    rule: Rule,
+    scores: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    report: SetReport,
+    targets: Mapping[str, float],
+) -> Figure:
+    """Return, for every class, what its own and other rows have, and where the rule divides them.
+
+    That is the score of the class and its threshold, or under an optimal rule the value of
+    answering the class, which pays from 0 on.
+    """
+    limits, title = np.zeros(scores.shape[1]), "value of answering the class; from 0 on it pays"
+    if isinstance(rule, OptimalRule):
+        fields = asdict(rule)
+        chances = recalibrated(fields["recalibration"], scores)
+        scores, value = answer_values(fields, chances)
+        scores = scores - scores.max(axis=1, keepdims=True) + value[:, None]
+    elif isinstance(rule, ThresholdRule):
+        limits, title = (
+            np.array(rule.thresholds),
+            "score of the class; a member from its threshold on",
+        )
+    names = shown_classes(report, targets)
+    across = min(len(names), min((4, 5, 3), key=lambda n: -len(names) % n))
+    down = math.ceil(len(names) / across)
+    figure = Figure(figsize=(2.6 * min(across, 4), 1.9 * down + 0.6), layout="constrained")
+    for place, name in enumerate(names):
+        axes = figure.add_subplot(down, across, place + 1)
+        j = report.classes.index(name)
+        _histogram(axes, scores[:, j], labels == j, limits[j], wide=isinstance(rule, OptimalRule))
+        axes.set_title(short(name), fontsize=9)
+        plain(axes)
+    drawn = {
+        word: handle
+        for axes in figure.axes
+        for handle, word in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(drawn.values()), list(drawn), loc="outside lower center", ncols=3, frameon=False
+    )
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def plan_figure(plan: Plan) -> Figure:
+    """Return, for every class, its target beside the lowest that its certify rows can certify."""
+    hardest = sorted(plan.by_class, key=lambda each: each.target - each.least_target)
+    shown = [each for each in plan.by_class if each in hardest[:MOST_CLASSES]]
+    figure = Figure(figsize=(9, 1.6 + 0.32 * len(shown)), layout="constrained")
+    targets, chances = figure.subplots(1, 2, sharey=True)
+    places = np.arange(len(shown))
+    least = [100 * each.least_target for each in shown]
+    targets.barh(places, least, color=GREY, height=0.6, label="cannot be certified")
+    limits = [100 * each.target for each in shown]
+    targets.plot(limits, places, "|", color=BLACK, markersize=16, mew=2.5, label="target")
+    targets.set_xlabel("target, %")
+    targets.set_yticks(places, [short(each.name) for each in shown])
+    targets.invert_yaxis()
+    chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
+    chances.set_xlabel("chance of passing, %")
+    chances.set_xlim(0, 100)
+    for axes in (targets, chances):
+        plain(axes)
+    assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
+    figure.suptitle(f"What can be certified, at an assumed {assumed}", fontsize=11)
+    handles, words = targets.get_legend_handles_labels()
+    figure.legend(handles, words, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _histogram(
+    axes: Axes,
+    scores: NDArray[np.float64],
+    own: NDArray[np.bool_],
+    threshold: float,
+    *,
+    wide: bool,
+) -> None:
+    """Draw the square roots of shares, so that small ones are seen; wide values as logarithms."""
+    scores = np.clip(scores, -LARGEST, LARGEST)
+    low, high = np.quantile(scores, [0.001, 0.999])
+    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    if wide:
+        ends = np.arcsinh(edges)
+        edges = np.sinh(np.linspace(ends[0], ends[-1], BINS + 1))
+        axes.set_xscale("symlog", linthresh=1)
+        decades = {
+            sign: math.floor(math.log10(max(sign * end, 1))) for sign, end in ((-1, low), (1, high))
+        }
+        axes.set_xticks([0, *(sign * 10.0**power for sign, power in decades.items() if power)])
+    inside = np.clip(scores, edges[0], edges[-1])
+    for chosen, colour, word in ((~own, GREY, "other classes"), (own, BLUE, "rows of the class")):
+        counts, _ = np.histogram(inside[chosen], edges)
+        shares = counts / max(chosen.sum(), 1)
+        axes.stairs(np.sqrt(shares), edges, fill=True, alpha=0.7, color=colour, label=word)
+    if math.isfinite(threshold):
+        axes.axvline(threshold, color=BLACK, linewidth=1.5, label="limit")
+    else:
+        axes.set_xlabel("always a member" if threshold < 0 else "never a member", fontsize=8)
+    axes.set_yticks([])
+
+
+def shown_classes(report: SetReport, targets: Mapping[str, float]) -> list[str]:
+    """Return the classes to draw: all, or of many those with the greatest excess."""
+    if len(report.classes) <= MOST_CLASSES:
+        return list(report.classes)
+    return worst_first(report, targets)[:MOST_CLASSES]
+
+
+def plain(axes: Axes) -> None:
+    """Leave out what a figure does not need."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def short(text: str, longest: int = LONGEST) -> str:
+    """Return a name as a figure has room for it."""
+    text = visible(text)
+    return literal(text if len(text) <= longest else f"{text[: longest - 1]}\u2026")
+
+
+def literal(text: str) -> str:
+    """Return a text that matplotlib does not take for a formula."""
+    return text.replace("$", r"\$")
+
+
+def confusion_figure(
+    counts: NDArray[np.int64], report: SetReport, targets: Mapping[str, float]
+) -> Figure:
+    """Return which share of each class is answered how, abstentions last."""
+    names, answers, table = fold_confusion(counts, report, targets)
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    side = 1.6 + 0.42 * len(names)
+    figure = Figure(figsize=(side + 2.2, side + 0.9), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.axvline(len(answers) - 1.5, color=BLACK, linewidth=1)
+    axes.set_xticks(range(len(answers)), [short(name) for name in answers], rotation=90)
+    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.set_xlabel("answer")
+    axes.set_ylabel("true class")
+    axes.tick_params(labelsize=8)
+    if len(names) <= NUMBERED:
+        for (i, j), n in np.ndenumerate(table):
+            if n:
+                ink = "white" if shares[i, j] > 0.5 else BLACK
+                axes.text(j, i, f"{n:,}", ha="center", va="center", fontsize=7, color=ink)
+    figure.suptitle("share of the rows of each class", fontsize=10)
+    return figure
+
+
+def fold_confusion(
+    counts: NDArray[np.int64], report: SetReport, targets: Mapping[str, float]
+) -> tuple[list[str], list[str], NDArray[np.int64]]:
+    """Return the classes shown, the answers, and their counts; other answers are one column."""
+    names = shown_classes(report, targets)
+    chosen = [report.classes.index(name) for name in names]
+    if len(names) == len(report.classes):
+        return names, [*names, "abstain"], counts
+    rows = counts[chosen]
+    other = rows[:, :-1].sum(axis=1) - rows[:, chosen].sum(axis=1)
+    return (
+        names,
+        [*names, "others", "abstain"],
+        np.column_stack([rows[:, chosen], other, rows[:, -1]]),
+    )
+
+
+def coverage_figure(curve: RiskCoverage, own: tuple[float, float], name: str) -> Figure:
+    """Return the risk of plain top-1 against the share of rows it answers, and the sets' own."""
+    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+    axes = figure.subplots()
+    covered = [100 * share for share in curve.coverage]
+    axes.step(covered, [100 * risk for risk in curve.risk], where="post", color=BLUE, label="top-1")
+    if not math.isnan(own[1]):
+        place = [100 * own[0]], [100 * own[1]]
+        axes.plot(*place, "D", color=ORANGE, mec=BLACK, markersize=8, label=name)
+    axes.set_xlim(0, 102)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("rows that are answered, %", fontsize=9)
+    axes.set_ylabel("wrong among them, %", fontsize=9)
+    axes.legend(frameon=False, fontsize=9, loc="best")
+    plain(axes)
+    return figure
+
+
+def sets_figure(counts: Sequence[SetCount], classes: Sequence[str]) -> Figure:
+    """Return how often the most frequent sets occur."""
+    shown = counts[:MOST_SETS]
+    total = sum(each.n for each in counts)
+    figure = Figure(figsize=(7, 1.2 + 0.3 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    colours = [BLUE if len(each.members) == 1 else ORANGE for each in shown]
+    colours = [
+        colour if each.members else GREY for colour, each in zip(colours, shown, strict=True)
+    ]
+    axes.barh(range(len(shown)), [100 * each.n / total for each in shown], color=colours)
+    names = [short(set_name(each.members, classes), 40) for each in shown]
+    axes.set_yticks(range(len(shown)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("rows with this set, %")
+    axes.set_title(f"the {len(shown)} most frequent of {len(counts):,} sets", fontsize=10)
+    plain(axes)
+    return figure
+
+
+def set_name(members: Sequence[int], classes: Sequence[str]) -> str:
+    """Return a set in words."""
+    if not members:
+        return "empty"
+    names = [classes[j] for j in members[:MOST_NAMES]]
+    more = f" and {len(members) - MOST_NAMES} more" if len(members) > MOST_NAMES else ""
+    return ", ".join(names) + more
+
+
+def inline_svg(figure: Figure, name: str, words: str) -> str:
+    """Return a figure as an SVG element for a page; `words` say what is seen.
+
+    Its ids start with `name`, so that several of them on a page do not meet.
+    """
+    target = io.BytesIO()
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", UserWarning)  # of letters that the browser does have
+        figure.savefig(target, format="svg", transparent=True)
+    root = ET.fromstring(target.getvalue())  # noqa: S314
+    for parent in [*root.iter()]:
+        for child in [*parent]:
+            if SPACE.sub("", child.tag) in LEFT_OUT:
+                parent.remove(child)
+    for element in root.iter():
+        _rename(element, name)
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": words}
+    return ET.tostring(root, encoding="unicode")
+
+
+def _rename(element: ET.Element, name: str) -> None:
+    """Give an element plain names, ids of its own, and the page's colours."""
+    element.tag = SPACE.sub("", element.tag)
+    given = {SPACE.sub("", key): value for key, value in element.attrib.items()}
+    element.attrib = {key: _rewrite(key, value, name) for key, value in given.items()}
+
+
+def _rewrite(key: str, value: str, name: str) -> str:
+    if key == "id":
+        return f"{name}-{value}"
+    if key == "href":
+        return f"#{name}-{value.removeprefix('#')}"
+    value = value.replace("url(#", f"url(#{name}-")
+    for colour, other in COLOURS.items():
+        value = value.replace(colour.lower(), other)
+    return value

@@ -1,0 +1,550 @@
+"""Figures of a frontier: values in, a figure out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from scrib_mlflow.core.counts import LEAST_GROUPS
+from scrib_mlflow.core.inputs import NAN
+from scrib_mlflow.core.reports import Band, ClassRates, PartRates
+from scrib_mlflow.core.studies import TargetFrontier
+from scrib_mlflow.core.studies.frontier import Certifiable, FrontierPoint
+from scrib_mlflow.core.studies.sweeps import DIGITS
+from scrib_mlflow.messages import percent, safe_names
+from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, MOST_CLASSES, ORANGE, plain, short
+from scrib_mlflow.report.words import visible
+
+CLASS_HEADER = ("class", "target", "risk", "abstains", "stricter", "costs", "looser", "saves")
+MOST_PRINTED_CLASSES = 8  # of the table in a terminal
+LONGEST_NAME = 28  # characters of a class's name
+STRICTER, LOOSER = 0.5, 1.5  # times its target, of a class by itself
+LEAST_SAVING = 0.01  # of all rows, from which a class is expensive
+STANDARD_ERRORS = 2  # that a saving has to exceed
+ALL = "all"  # of a table's rows: targets that move together; rows of all classes
+TARGET_HEADER = ("target", "abstains", "between", "overall risk", "silent", "to certify it")
+MOST_TARGETS = 16  # of the table in a terminal
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of targets, in percent
+MOST_SWEPT = 12  # classes in a figure
+LONGEST_PANEL = 22  # characters of a name above a panel
+
+
+class Effect(NamedTuple):
+    """What another target of one class does to the abstention of all rows."""
+
+    name: str
+    target: float  # chosen
+    stricter: float  # NaN, as what it costs, where no point is below the chosen target
+    costs: float
+    looser: float  # NaN, as what it saves, where no point is above the chosen target
+    saves: float
+    noise: float  # that a saving must exceed to say anything
+
+
+def effects(found: TargetFrontier) -> list[Effect]:
+    """Return what other targets of single classes do, the greatest saving first."""
+    now = found.chosen.held_out
+    listed = []
+    for name in found.swept:
+        target = found.targets[name]
+        points = found.of(name)
+        strict = _nearest([p for p in points if p.target < target], STRICTER * target)
+        loose = _nearest([p for p in points if p.target > target], LOOSER * target)
+        bands = [now.abstention_band]
+        if loose is not None:
+            bands.append(loose.held_out.abstention_band)
+        listed.append(
+            Effect(
+                name,
+                target,
+                NAN if strict is None else strict.target,
+                NAN if strict is None else strict.held_out.abstention_rate - now.abstention_rate,
+                NAN if loose is None else loose.target,
+                NAN if loose is None else now.abstention_rate - loose.held_out.abstention_rate,
+                _noise(bands, found.confidence),
+            )
+        )
+    return sorted(listed, key=lambda each: (math.isnan(each.saves), -each.saves))
+
+
+def _nearest(points: Sequence[FrontierPoint], target: float) -> FrontierPoint | None:
+    return min(points, key=lambda p: abs(math.log(p.target / target)), default=None)
+
+
+def _noise(bands: Sequence[Band], confidence: float) -> float:
+    """Return some standard errors of an abstention rate: of the widest band, which heeds groups.
+
+    The two rules are measured on the same rows, so their difference is less uncertain than that.
+    """
+    widest = max(high - low for low, high in bands) / 2
+    return STANDARD_ERRORS * widest / NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def class_rows(found: TargetFrontier, most: int = MOST_PRINTED_CLASSES) -> list[tuple[str, ...]]:
+    """Return a header and a row a class, the greatest saving first."""
+    rows: list[tuple[str, ...]] = [CLASS_HEADER]
+    for effect in effects(found)[:most]:
+        own = found.chosen.held_out.by_class[effect.name]
+        rows.append(
+            (
+                clipped(effect.name),
+                target_percent(effect.target),
+                percent(own.risk),
+                percent(own.abstention_rate),
+                target_percent(effect.stricter),
+                _points(effect.costs),
+                target_percent(effect.looser),
+                _points(effect.saves),
+            )
+        )
+    return rows
+
+
+def _points(share: float) -> str:
+    return "-" if math.isnan(share) else f"{100 * share:.1f}".replace("-0.0", "0.0")
+
+
+def class_sentences(found: TargetFrontier) -> list[str]:
+    """Return which class is expensive, if one is, and which were looked at."""
+    listed = effects(found)
+    if not listed:
+        return []
+    left = len(found.targets) - len(found.swept)
+    of = " of those swept" if left else ""
+    words = [_expensive(listed, of, found.n_held_out)]
+    if left:
+        words.append(
+            f"Of {len(found.targets)} classes the {len(found.swept)} with the most wrong top "
+            "classes above their target were swept by themselves."
+        )
+    return words
+
+
+def _expensive(listed: Sequence[Effect], of: str, n_held_out: int) -> str:
+    above = [each for each in listed if each.saves > each.noise]
+    if not above:
+        return (
+            f"No class{of} is seen to be expensive by itself: what a looser target of one saves "
+            f"does not stand out from the noise of {n_held_out:,} held-out rows."
+        )
+    first = above[0]
+    if first.saves < LEAST_SAVING:
+        return (
+            f"No class{of} is expensive by itself: a looser target of one saves less than a point "
+            "of abstention."
+        )
+    return (
+        f"The expensive class{of} is {clipped(first.name)!r}: allowing it "
+        f"{target_percent(first.looser)} in place of {target_percent(first.target)} saves "
+        f"{_points(first.saves)} points of abstention."
+    )
+
+
+def saving(effect: Effect) -> str:
+    """Return in a few words what a looser target saves, "" where none was swept."""
+    if math.isnan(effect.saves):
+        return ""
+    return f"{target_percent(effect.looser)} saves {_points(effect.saves)} points"
+
+
+def target_percent(target: float, digits: int = DIGITS[-1]) -> str:
+    """Return a target in percent with the digits it has, a dash where it is undefined."""
+    if math.isnan(target):
+        return "-"
+    text = f"{100 * target:.{digits}g}"
+    return f"{text} %" if "." in text or "e" in text else f"{text}.0 %"
+
+
+def clipped(name: str) -> str:
+    """Return a name as a table has room for it."""
+    text = visible(name)
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}\u2026"
+
+
+def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
+    """Return a row for each point and class, and one for all of them, held-out rows first."""
+    rows: list[dict[str, float | str]] = []
+    for point in found.points:
+        start: dict[str, float | str] = {"sweep": point.swept or ALL, "target": point.target}
+        rows.append({**start, "class": ALL, **_all_cells(point)})
+        for name, held in point.held_out.by_class.items():
+            fitted = point.fitted.by_class[name]
+            cells = _cells(held, held.risk, held.risk_band)
+            cells |= {"fit_abstention": fitted.abstention_rate, "fit_risk": fitted.risk}
+            rows.append({**start, "class": name, **cells})
+    return rows
+
+
+def _all_cells(point: FrontierPoint) -> dict[str, float]:
+    held, fitted = point.held_out, point.fitted
+    return {
+        **_cells(held, held.overall_risk, held.overall_risk_band),
+        "fit_abstention": fitted.abstention_rate,
+        "fit_risk": fitted.overall_risk,
+        "empty_rate": held.empty_rate,
+        "n_silent": len(point.silent),
+        "certifiable_target": point.certifiable_target,
+    }
+
+
+def _cells(rates: PartRates | ClassRates, risk: float, risk_band: Band) -> dict[str, float]:
+    return {
+        "rows": rates.n,
+        "certain": rates.n_certain,
+        "wrong": rates.n_wrong,
+        "abstention": rates.abstention_rate,
+        "abstention_low": rates.abstention_band[0],
+        "abstention_high": rates.abstention_band[1],
+        "risk": risk,
+        "risk_low": risk_band[0],
+        "risk_high": risk_band[1],
+    }
+
+
+def metrics(found: TargetFrontier) -> dict[str, float]:
+    """Return what is logged as metrics: the chosen targets, and what can be certified."""
+    chosen = found.chosen
+    lowest = least_certifiable(found)
+    at = _at_chosen(found)
+    values = {
+        **_part_metrics(chosen.held_out, found.classes, ""),
+        **_part_metrics(chosen.fitted, found.classes, "fit_"),
+        "fit_loss": chosen.loss,
+        "certifiable_chance": at.chance,
+        "certifiable_abstention_rate": at.abstention_rate,
+    }
+    if lowest is not None:
+        values["certifiable_target"] = lowest.certifiable_target
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def _part_metrics(part: PartRates, classes: Sequence[str], prefix: str) -> dict[str, float]:
+    values = {
+        f"{prefix}{name}": float(getattr(part, name))
+        for name in ("abstention_rate", "empty_rate", "overall_risk")
+    }
+    for name, safe in zip(classes, safe_names(classes), strict=True):
+        values[f"{prefix}risk/{safe}"] = part.by_class[name].risk
+        values[f"{prefix}abstention/{safe}"] = part.by_class[name].abstention_rate
+    return values
+
+
+def least_certifiable(found: TargetFrontier) -> FrontierPoint | None:
+    """Return the point whose rule is predicted to certify the lowest target, if any does."""
+    able = [point for point in found.joint if not math.isnan(point.certifiable_target)]
+    return min(able, key=lambda point: point.certifiable_target) if able else None
+
+
+def _at_chosen(found: TargetFrontier) -> Certifiable:
+    return next(each for each in found.certifiable if each.target == found.reference)
+
+
+def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[str, ...]]:
+    """Return a header and a row a target, all targets moving together; of many some."""
+    rows: list[tuple[str, ...]] = [TARGET_HEADER]
+    for j in _spread(found, most):
+        point, able = found.joint[j], found.certifiable[j]
+        held = point.held_out
+        mark = " *" if point.target == found.reference else ""
+        low, high = held.abstention_band
+        rows.append(
+            (
+                f"{target_percent(point.target)}{mark}",
+                percent(held.abstention_rate),
+                f"{100 * low:.1f} - {100 * high:.1f} %",
+                percent(held.overall_risk),
+                str(len(point.silent)),
+                "not predicted" if math.isnan(able.abstention_rate) else _abstains(able),
+            )
+        )
+    return rows
+
+
+def _abstains(able: Certifiable) -> str:
+    return f"abstain {percent(able.abstention_rate)}"
+
+
+def _spread(found: TargetFrontier, most: int) -> list[int]:
+    """Return some points evenly spread, with the chosen and the first that can be certified."""
+    n = len(found.joint)
+    if n <= most:
+        return list(range(n))
+    able = [j for j, each in enumerate(found.certifiable) if not math.isnan(each.abstention_rate)]
+    musts = {[point.target for point in found.joint].index(found.reference), 0, n - 1, *able[:1]}
+    room = most - len(musts)
+    evenly = {round(i * (n - 1) / (room + 1)) for i in range(1, room + 1)}
+    return sorted(musts | evenly)
+
+
+def legend(found: TargetFrontier) -> list[str]:
+    """Return what the columns of the tables mean."""
+    heeding = "" if found.n_groups is None else ", heeding groups, approximately"
+    return [
+        "*                  the chosen targets",
+        f"abstains, between  on held-out rows, and its band: {100 * found.confidence:g} %, each by "
+        f"itself{heeding}",
+        "silent             classes with a target and no certain held-out row",
+        "to certify it      abstention of the rule predicted to pass with a chance of "
+        f"{100 * found.wanted:g} %",
+        "costs, saves       points of abstention of all rows, for another target of this class "
+        "alone",
+    ]
+
+
+def sentences(found: TargetFrontier) -> list[str]:
+    """Return the answer in a few sentences."""
+    return [_chosen_sentence(found), certify_sentence(found), *class_sentences(found)]
+
+
+def _chosen_sentence(found: TargetFrontier) -> str:
+    held = found.chosen.held_out
+    low, high = held.abstention_band
+    return (
+        f"At the chosen targets ({target_words(found)}) {percent(held.abstention_rate)} of the "
+        f"held-out rows abstain, {100 * low:.1f} to {100 * high:.1f} % by its band."
+    )
+
+
+def target_words(found: TargetFrontier) -> str:
+    """Return the chosen targets in a few words."""
+    others = {n: t for n, t in found.targets.items() if t != found.reference}
+    words = [target_percent(found.reference)]
+    words += [f"{clipped(name)} {target_percent(t)}" for name, t in list(others.items())[:3]]
+    if found.overall_target is not None:
+        words.append(f"overall {target_percent(found.overall_target)}")
+    return ", ".join(words) + (" and others" if len(others) > 3 else "")
+
+
+def certify_sentence(found: TargetFrontier) -> str:
+    """Return in a sentence which targets are predicted to be certifiable."""
+    lowest = least_certifiable(found)
+    if lowest is None:
+        return f"Nothing here is predicted to be certifiable: {_obstacle(found)}."
+    at = _at_chosen(found)
+    own = (
+        f"the chosen ones are, at {percent(at.abstention_rate)} abstention"
+        if not math.isnan(at.abstention_rate)
+        else "the chosen ones are not"
+    )
+    return (
+        "The lowest target predicted to be certifiable is "
+        f"{target_percent(lowest.certifiable_target, digits=3)}, at "
+        f"{percent(lowest.held_out.abstention_rate)} abstention; {own}. That is a prediction "
+        f"from {found.n_held_out:,} held-out rows for {found.certify_rows:,} certify rows, no "
+        "certificate."
+    )
+
+
+def _obstacle(found: TargetFrontier) -> str:
+    groups = found.certify_groups
+    if groups is not None and groups < LEAST_GROUPS:
+        return f"{groups} groups certify, but a certificate needs {LEAST_GROUPS}"
+    silent = found.joint[-1].silent
+    if silent:
+        return f"class {clipped(silent[0])!r} is never certain among the held-out rows"
+    what = "rows" if groups is None else "rows and groups"
+    return f"{found.certify_rows:,} certify rows hold too few {what} of some class"
+
+
+def rows_sentence(found: TargetFrontier) -> str:
+    """Return in a sentence on what the rules were fitted and measured."""
+    groups = "" if found.n_groups is None else f", by {found.n_groups:,} groups that stay whole"
+    return (
+        f"{found.n_fitted:,} rows to fit and {found.n_held_out:,} held out{groups}; "
+        f"rule={found.rule_kind}."
+    )
+
+
+def frontier_figure(found: TargetFrontier, name: str) -> Figure:
+    """Return abstention against target, all targets moving together."""
+    figure = Figure(figsize=(8.5, 5), layout="constrained")
+    axes = figure.subplots()
+    targets = [100 * point.target for point in found.joint]
+    held = [100 * point.held_out.abstention_rate for point in found.joint]
+    bands = np.array([point.held_out.abstention_band for point in found.joint]) * 100
+    axes.fill_between(targets, bands[:, 0], bands[:, 1], color=BLUE, alpha=0.2, linewidth=0)
+    axes.plot(targets, held, color=BLUE, marker="o", markersize=3, label="held-out rows, with band")
+    fitted = [100 * point.fitted.abstention_rate for point in found.joint]
+    axes.plot(targets, fitted, "--", color=BLACK, linewidth=1, label="rows of the fit")
+    certified = certifiable_curve(found)
+    if certified:
+        x, y = zip(*certified, strict=True)
+        axes.step(
+            [*x, max(targets[-1], x[-1])],
+            [*y, y[-1]],
+            where="post",
+            color=ORANGE,
+            linewidth=2,
+            label="predicted to be certifiable",
+        )
+    first = min(certified[0][0] if certified else targets[-1], targets[-1])
+    if first > targets[0]:
+        axes.axvspan(targets[0], first, color=GREY, alpha=0.25, linewidth=0)
+        axes.annotate(
+            "not predicted to\nbe certifiable",
+            (math.sqrt(targets[0] * first), 2),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+        )
+    _mark(axes, 100 * found.reference, "chosen target")
+    _scale(axes, targets)
+    axes.set_ylim(0, 100)
+    axes.set_xlabel(_target_label(found), fontsize=9)
+    axes.set_ylabel("rows that abstain, %", fontsize=9)
+    axes.grid(axis="y", color=GREY, linewidth=0.5, alpha=0.6)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.suptitle(_title(found, name), fontsize=11)
+    return figure
+
+
+def certifiable_curve(found: TargetFrontier) -> list[tuple[float, float]]:
+    """Return (target, abstention) in percent: what certifying a target costs, least first."""
+    able = sorted(
+        (100 * point.certifiable_target, 100 * point.held_out.abstention_rate)
+        for point in found.joint
+        if not math.isnan(point.certifiable_target)
+    )
+    curve: list[tuple[float, float]] = []
+    for target, abstention in able:
+        if not curve or abstention < curve[-1][1]:
+            curve.append((target, abstention))
+    return curve
+
+
+def class_figure(found: TargetFrontier, name: str) -> Figure:
+    """Return how often the rows of each class abstain, all targets moving together."""
+    now = found.chosen.held_out.by_class
+    names = list(found.classes)
+    if len(names) > MOST_CLASSES:
+        names = sorted(names, key=lambda each: now[each].abstention_rate, reverse=True)
+        names = names[:MOST_CLASSES]
+    figure, panels = _panels(len(names))
+    targets = [100 * point.target for point in found.joint]
+    everything = [100 * point.held_out.abstention_rate for point in found.joint]
+    for axes, each in zip(panels, names, strict=True):
+        rates = [point.held_out.by_class[each] for point in found.joint]
+        low = [100 * rate.abstention_band[0] for rate in rates]
+        high = [100 * rate.abstention_band[1] for rate in rates]
+        axes.fill_between(targets, low, high, color=ORANGE, alpha=0.25, linewidth=0)
+        own = [100 * rate.abstention_rate for rate in rates]
+        axes.plot(targets, own, color=ORANGE, label="rows of the class, with band")
+        axes.plot(targets, everything, color=BLUE, linewidth=1, label="all rows")
+        _mark(axes, 100 * found.reference, "chosen target")
+        axes.set_title(short(each, LONGEST_PANEL), fontsize=9)
+        _scale(axes, targets)
+    kept = "" if len(names) == len(found.classes) else f", the {len(names)} that abstain most"
+    _finish(
+        figure,
+        _target_label(found),
+        "held-out rows that abstain, %",
+        f"{short(name)}: abstention by class{kept}",
+    )
+    return figure
+
+
+def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
+    """Return what the target of one class at a time costs; None where no class has a target."""
+    listed = effects(found)[:MOST_SWEPT]
+    if not listed:
+        return None
+    figure, panels = _panels(len(listed))
+    for axes, effect in zip(panels, listed, strict=True):
+        points = found.of(effect.name)
+        targets = [100 * point.target for point in points]
+        bands = np.array([point.held_out.abstention_band for point in points]) * 100
+        axes.fill_between(targets, bands[:, 0], bands[:, 1], color=BLUE, alpha=0.2, linewidth=0)
+        _line(axes, targets, points, None, BLUE, "all rows, with band")
+        _line(axes, targets, points, effect.name, ORANGE, "rows of the class")
+        _mark(axes, 100 * effect.target, "chosen target")
+        axes.set_title(f"{short(effect.name, LONGEST_PANEL)}\n{saving(effect)}", fontsize=8)
+        _scale(axes, targets)
+    kept = ""
+    if len(listed) < len(found.targets):
+        kept = f", {len(listed)} of {len(found.targets)} classes"
+    _finish(
+        figure,
+        "target of this class alone, the others as chosen, %",
+        "held-out rows that abstain, %",
+        f"{short(name)}: one class at a time{kept}",
+    )
+    return figure
+
+
+def _line(
+    axes: Axes,
+    targets: Sequence[float],
+    points: Sequence[FrontierPoint],
+    name: str | None,
+    colour: str,
+    word: str,
+) -> None:
+    parts = [point.held_out for point in points]
+    rates = [
+        part.abstention_rate if name is None else part.by_class[name].abstention_rate
+        for part in parts
+    ]
+    axes.plot(targets, [100 * rate for rate in rates], color=colour, label=word)
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many small panels, which share their scale upwards."""
+    across = 3 if count in {5, 6, 9} else min(4, count)
+    down = math.ceil(count / across)
+    figure = Figure(figsize=(2.4 * max(across, 2) + 0.6, 1.9 * down + 1.2), layout="constrained")
+    return figure, [figure.add_subplot(down, across, j + 1) for j in range(count)]
+
+
+def _finish(figure: Figure, across: str, up: str, title: str) -> None:
+    highest = max(axes.dataLim.y1 for axes in figure.axes)
+    for axes in figure.axes:
+        axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
+    figure.supylabel(up, fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    handles, words = figure.axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        words,
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+        title=across,
+        title_fontsize=9,
+    )
+
+
+def _mark(axes: Axes, target: float, word: str) -> None:
+    axes.axvline(target, color=GREEN, linewidth=1.2, linestyle=":", label=word)
+
+
+def _scale(axes: Axes, targets: Sequence[float]) -> None:
+    """Draw targets in even proportions, with plain numbers."""
+    axes.set_xscale("log")
+    axes.set_xlim(targets[0], targets[-1])
+    shown = [tick for tick in TICKS if targets[0] <= tick <= targets[-1]]
+    axes.set_xticks(shown or [targets[0], targets[-1]])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    plain(axes)
+
+
+def _target_label(found: TargetFrontier) -> str:
+    others = any(target != found.reference for target in found.targets.values())
+    if others or (found.overall_target is not None and found.targets):
+        return "target of most classes, the others in proportion, %"
+    return "target of every class, %"
+
+
+def _title(found: TargetFrontier, name: str) -> str:
+    groups = "" if found.n_groups is None else f" in {found.n_groups:,} groups"
+    rows = found.n_fitted + found.n_held_out
+    return f"{short(name)}: which targets can be afforded, by {rows:,} rows{groups}"

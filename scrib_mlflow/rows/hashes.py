@@ -1,0 +1,230 @@
+"""Which rows were used: hashes of rows, digests of tables, and rows that two tables share.
+
+The hash of a row is defined value by value and not by pandas, so that any engine can repeat it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import DTypeLike, NDArray
+from scipy import special
+
+from scrib_mlflow.core.bounds import risk_upper
+from scrib_mlflow.core.certificate.split import mix
+from scrib_mlflow.errors import InvalidDataError
+
+LABEL = "\0label"  # no column of a file is called so
+MISSING = np.uint64(0x6D697373696E6721)
+SALTS = np.arange(1, 5, dtype=np.uint64)  # of the sums of a digest
+MANY_ROWS = 1_000_000
+KEPT_OF_MANY = 16  # one in so many, and of these again where they are still many
+UNLIKELY = 1e-6
+
+
+class Hashes(NamedTuple):
+    """Hashes of rows, of many only those that a modulus divides."""
+
+    values: NDArray[np.uint64]
+    modulus: int
+
+
+class Overlap(NamedTuple):
+    """How many of some fresh rows equal rows that were used before."""
+
+    n_shared: int
+    n_rows: int  # fresh rows compared
+    expected: float  # chance that an independent row equals a used one
+    excessive: bool  # more are shared than chance explains
+
+
+def digest(table: pd.DataFrame) -> str:
+    """Return a digest of all rows, the same in any order of rows and columns."""
+    return digest_of(table.columns, digest_sums(row_hashes(table)))
+
+
+def digest_sums(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return (5,) the number of rows and sums of their hashes; those of parts add up."""
+    sums = [mix(hashes ^ mix(salt)).sum(dtype=np.uint64) for salt in SALTS]
+    return np.array([len(hashes), *sums], dtype=np.uint64)
+
+
+def digest_of(columns: Iterable[object], sums: NDArray[np.uint64]) -> str:
+    """Return the digest of a table with these columns, from the sums over all of its rows."""
+    text = hashlib.blake2b(digest_size=16)
+    text.update("\0".join(sorted(map(str, columns))).encode())
+    text.update(sums.astype("<u8").tobytes())
+    return text.hexdigest()
+
+
+def case_hashes(
+    features: pd.DataFrame, labels: NDArray[np.int32] | NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return a hash of what the model is given for each row, and of its class.
+
+    Numbers count to the precision of float32, so that a csv of float32 numbers has equal rows.
+    """
+    return hash_cases(feature_sums(features), labels)
+
+
+def feature_sums(features: pd.DataFrame) -> NDArray[np.uint64]:
+    """Return what the hash of a case is made of beside its class."""
+    return _row_sums(features, np.float32, ())
+
+
+def hash_cases(
+    sums: NDArray[np.uint64], labels: NDArray[np.int32] | NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the hashes of cases from the sums of their features, and from their classes."""
+    return mix(sums + _row_sums(pd.DataFrame({LABEL: labels}), np.float32, ()))
+
+
+def row_hashes(
+    table: pd.DataFrame, number: DTypeLike = np.float64, text: Collection[str] = ()
+) -> NDArray[np.uint64]:
+    """Return a hash of each row's contents, whatever the order of the columns.
+
+    Columns of numbers are hashed as numbers of one type and everything else as text, as are the
+    columns that `text` names, whatever they hold. Missing is one value, of whatever type.
+    """
+    return mix(_row_sums(table, number, text))
+
+
+def _row_sums(table: pd.DataFrame, number: DTypeLike, text: Collection[str]) -> NDArray[np.uint64]:
+    total = np.zeros(len(table), dtype=np.uint64)
+    for name in table.columns:
+        values = _uncoded(table[name])
+        if name not in text and _are_numbers(values):
+            hashes = _number_bits(values, number)
+        else:
+            hashes = _text_hashes(values)
+        total += mix(hashes ^ _text_hash(str(name)))
+    return total
+
+
+def _uncoded(values: pd.Series) -> pd.Series:
+    """Return categories as what they stand for: another engine reads nothing else."""
+    coded = isinstance(values.dtype, pd.CategoricalDtype)
+    return pd.Series(np.asarray(values), name=values.name) if coded else values
+
+
+def _are_numbers(values: pd.Series) -> bool:
+    """Return whether a column holds numbers or truths, also where pandas knows only objects.
+
+    A part of a column must say the same as the whole, and truths are objects where one is missing.
+    """
+    if pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return True
+    return values.dtype == np.object_ and pd.api.types.infer_dtype(values, skipna=True) == "boolean"
+
+
+def key_hashes(values: pd.Series) -> NDArray[np.uint64]:
+    """Return a hash of each value of a column that names rows or groups.
+
+    Values are compared as text, whole numbers without a fraction: 7, 7.0 and "7" are one key,
+    "7.0" and "007" are others.
+    """
+    missing = values.isna().to_numpy()
+    if missing.any():
+        raise InvalidDataError(
+            f"column {str(values.name)!r} has no value in row {int(np.argmax(missing))}; "
+            "fill it in, or leave out rows without"
+        )
+    return mix(_text_hashes(_uncoded(values)))
+
+
+def thin(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], int]:
+    """Return the hashes worth keeping of many rows, and the modulus that they are multiples of."""
+    modulus = thinning(len(hashes))
+    return multiples(hashes, modulus), modulus
+
+
+def thinning(n: int) -> int:
+    """Return the modulus that leaves few enough of n hashes; a lower one divides it."""
+    modulus = 1
+    while n > MANY_ROWS * modulus:
+        modulus *= KEPT_OF_MANY
+    return modulus
+
+
+def compare_rows(known: NDArray[np.uint64], fresh: NDArray[np.uint64], modulus: int = 1) -> Overlap:
+    """Count fresh rows among known ones, which may have been thinned, and judge the number.
+
+    Rows can be equal by chance, such as votes of a committee. How often, the known rows tell: a
+    further row is new about as often as a known row has no equal (Good and Turing). More shared
+    rows than the highest plausible chance explains are rows that were used before; it is asked both
+    ways, because few known rows say little of chance.
+    """
+    known, fresh = multiples(known, modulus), multiples(fresh, modulus)
+    return Overlap(
+        n_shared=count_shared(known, fresh),
+        n_rows=len(fresh),
+        expected=_repeated(known) / max(len(known), 1),
+        excessive=_too_many(known, fresh) or _too_many(fresh, known),
+    )
+
+
+def _too_many(known: NDArray[np.uint64], rows: NDArray[np.uint64]) -> bool:
+    """Return whether more rows stand among known ones than the repeats of these explain."""
+    shared = count_shared(known, rows)
+    chance = float(risk_upper(_repeated(known), len(known), 1 - UNLIKELY))
+    return shared > 0 and bool(special.bdtrc(shared - 1, len(rows), chance) <= UNLIKELY)
+
+
+def _repeated(hashes: NDArray[np.uint64]) -> int:
+    """Return how many rows have an equal one."""
+    counts = np.unique(hashes, return_counts=True)[1]
+    return len(hashes) - int(np.count_nonzero(counts == 1))
+
+
+def count_shared(seen: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> int:
+    """Return how many rows stand among those seen."""
+    return int(np.isin(hashes, seen).sum())
+
+
+def multiples(hashes: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
+    """Return the hashes that a modulus keeps."""
+    return hashes[hashes % np.uint64(modulus) == 0]
+
+
+def _number_bits(values: pd.Series, number: DTypeLike) -> NDArray[np.uint64]:
+    """Return the bits of numbers as float64, rounded to `number`; one zero and one NaN."""
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    with np.errstate(over="ignore"):  # beyond float32 all are infinite
+        rounded = numbers.astype(number).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+    return np.where(np.isnan(rounded), MISSING, rounded.view(np.uint64))
+
+
+def _text_hashes(values: pd.Series) -> NDArray[np.uint64]:
+    """Return a hash of the text of each value."""
+    if pd.api.types.infer_dtype(values, skipna=True) != "string":  # 1, 1.0 and True are equal
+        missing = values.isna().to_numpy()
+        texts = np.array([_text(value) for value in values.tolist()], dtype=np.object_)
+        texts[missing] = None
+        values = pd.Series(texts, dtype=np.object_)
+    codes, distinct = pd.factorize(values)
+    hashes = np.array([_text_hash(text) for text in distinct] + [MISSING], dtype=np.uint64)
+    return hashes[codes]  # the code of what is missing is -1
+
+
+def _text_hash(text: str) -> np.uint64:
+    hashed = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return np.uint64(int.from_bytes(hashed.digest(), "big"))
+
+
+def _text(value: object) -> str:
+    """Return a value as text: whole numbers without a fraction, midnight without a time.
+
+    A time with a zone is told as of UTC, because files and engines keep the instant only.
+    """
+    if isinstance(value, float | np.floating) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime):
+        value = value if value.tzinfo is None else value.astimezone(timezone.utc)
+        return str(value).removesuffix(" 00:00:00")
+    return str(value)

@@ -1,0 +1,386 @@
+"""How a model gives its scores: found once, on a few rows, when it is calibrated.
+
+Serving does not guess. It follows the `ScoreSource` that stands in `scrib.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrib_mlflow.errors import ModelError
+from scrib_mlflow.parameters import parse_yaml
+from scrib_mlflow.records import ScoreSource
+from scrib_mlflow.serving import (
+    as_numbers,
+    call_model,
+    native_model,
+    read_scores,
+    row_count,
+    rows_between,
+    score_rows,
+)
+
+UNREADABLE = (TypeError, ValueError, KeyError, RuntimeError)  # what odd values raise as numbers
+ADVICE = (
+    "log it so that predict returns one score for each class (for scikit-learn: "
+    "pyfunc_predict_fn='predict_proba'), or say with scores_from which method, output or columns "
+    "hold them"
+)
+Transform = Literal["none", "softmax", "sigmoid"]
+
+
+class Found(NamedTuple):
+    """A place in an output, and the names of the classes where it has them."""
+
+    key: str | int | None
+    columns: tuple[str | int, ...] | None
+    names: tuple[str, ...] | None
+
+
+def locate(output: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Found:
+    """Return where in an output the scores stand: the entry or columns asked for, if any."""
+    if hasattr(output, "columns"):
+        return _in_frame(output, entry, classes)
+    if isinstance(output, Mapping):
+        return _in_mapping(output, entry, classes)
+    if isinstance(entry, list) and _has_mappings(output):
+        return _named_columns(_row_keys(output), entry, classes)
+    if entry is not None:
+        raise ModelError(
+            f"scores_from is {entry!r}, which is no method of the model and no entry of its "
+            f"output; that is {described(output)}"
+        )
+    return Found(None, *_rows(output, classes))
+
+
+def read_numbers(output: Any, found: Found) -> np.ndarray:
+    """Return the numbers at a place, or say why they are not scores."""
+    value = output if found.key is None else output[found.key]
+    try:
+        array = as_numbers(value, found.columns)
+    except UNREADABLE as error:
+        raise ModelError(
+            f"the model returns {described(output)}, which are no scores ({error}); {ADVICE}"
+        ) from error
+    flat = array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1)
+    if flat and _whole(array):
+        raise ModelError(
+            f"the model returns {described(output)}, which are labels, not scores; {ADVICE}"
+        )
+    if array.ndim not in {1, 2}:
+        raise ModelError(
+            f"the model returns {described(output)}, not one row of scores for each row; {ADVICE}"
+        )
+    return array
+
+
+def described(output: Any) -> str:
+    """Return what an output is, in words."""
+    if isinstance(output, Mapping):
+        return f"a mapping of {[*map(str, output)]}"
+    if hasattr(output, "columns"):
+        return f"the columns {[*map(str, output.columns)]}"
+    array = np.asarray(output, dtype=np.object_) if isinstance(output, list) else output
+    kind = getattr(array, "dtype", type(output).__name__)
+    return f"values of type {kind} and shape {getattr(array, 'shape', None)}"
+
+
+def _in_frame(frame: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Found:
+    by_text = _by_text(frame.columns)
+    if isinstance(entry, list):
+        return _named_columns(by_text, entry, classes)
+    if entry is not None or len(by_text) == 1:
+        key = next(iter(by_text)) if entry is None else entry
+        if key not in by_text:
+            raise ModelError(
+                f"scores_from is {entry!r}, which is no method of the model and no column of its "
+                f"output; that has {[*by_text]}"
+            )
+        return Found(by_text[key], *_rows(frame[by_text[key]], classes))
+    columns = tuple(by_text.values())
+    if columns == tuple(range(len(columns))):  # an array with a frame around it
+        return Found(None, columns, None)
+    if classes and set(classes) <= set(by_text):
+        return Found(None, tuple(by_text[name] for name in classes), tuple(classes))
+    if classes:
+        raise ModelError(
+            f"classes are {[*classes]}, but the model returns the columns {[*by_text]}; say with "
+            f"scores_from, such as '[{', '.join(by_text)}]', which column is whose"
+        )
+    _check_are_scores({name: frame[column] for name, column in by_text.items()})
+    return Found(None, columns, tuple(by_text))
+
+
+def _in_mapping(
+    output: Mapping[Any, Any], entry: str | list[str] | None, classes: Sequence[str] | None
+) -> Found:
+    by_text = _by_text(output)
+    if isinstance(entry, list):
+        return _named_columns(by_text, entry, classes)
+    if entry is None:
+        likely = [name for name, key in by_text.items() if _is_score_table(output[key])]
+        if len(likely) != 1:
+            raise ModelError(
+                f"the model returns {[*by_text]}, of which {len(likely)} look like scores; say "
+                "with scores_from which one holds them, or, such as "
+                f"'[{', '.join(by_text)}]', which ones"
+            )
+        entry = likely[0]
+    if entry not in by_text:
+        raise ModelError(f"scores_from is {entry!r}, but the model's output has {[*by_text]}")
+    return Found(by_text[entry], *_rows(output[by_text[entry]], classes))
+
+
+def _named_columns(
+    by_text: Mapping[str, str | int], wanted: list[str], classes: Sequence[str] | None
+) -> Found:
+    """Return columns asked for by name; they name the classes unless these are given."""
+    missing = [name for name in wanted if name not in by_text]
+    if missing:
+        raise ModelError(f"the model's output has no column {missing[0]!r}; it has {[*by_text]}")
+    names = None if classes else tuple(wanted)
+    return Found(None, tuple(by_text[name] for name in wanted), names)
+
+
+def _rows(
+    value: Any, classes: Sequence[str] | None
+) -> tuple[tuple[str | int, ...] | None, tuple[str, ...] | None]:
+    """Return the keys and the class names of rows that are mappings; None and None of others."""
+    if not _has_mappings(value):
+        return None, None
+    by_text = _row_keys(value)
+    if classes and set(classes) == set(by_text):
+        return tuple(by_text[name] for name in classes), tuple(classes)
+    _check_are_scores({name: [row[key] for row in value] for name, key in by_text.items()})
+    return tuple(by_text.values()), tuple(by_text)
+
+
+def _has_mappings(value: Any) -> bool:
+    return isinstance(value, Iterable) and isinstance(next(iter(value), None), Mapping)
+
+
+def _row_keys(rows: Any) -> dict[str, str | int]:
+    """Return the keys that all rows must have."""
+    keys = _by_text(next(iter(rows)))
+    for i, row in enumerate(rows):
+        if set(row) != set(keys.values()):
+            raise ModelError(
+                f"the model returns {[*keys]} for the first row, but {[*map(str, row)]} for row "
+                f"{i}; log it so that every row has a score for each class"
+            )
+    return keys
+
+
+def _by_text(names: Iterable[Any]) -> dict[str, str | int]:
+    """Return names, as JSON can hold them, by their text."""
+    plain = [name.item() if isinstance(name, np.generic) else name for name in names]
+    for name in plain:
+        if not isinstance(name, str | int):
+            raise ModelError(
+                f"the model names a score {name!r}; names must be text or whole numbers"
+            )
+    by_text = {str(name): name for name in plain}
+    if len(by_text) < len(plain):
+        raise ModelError(
+            f"the model's output has {[*map(str, plain)]}, where names stand more than once"
+        )
+    return by_text
+
+
+def _check_are_scores(columns: Mapping[str, Any]) -> None:
+    """Raise for columns that cannot all be scores of classes: one of labels may be among them."""
+    for name, values in columns.items():
+        if not _may_be_scores(values):
+            raise ModelError(
+                f"the model returns {[*columns]}, and {name!r} does not look like scores; name the "
+                f"score of each class with scores_from, such as '[{', '.join(columns)}]', or, "
+                "where these are the classes, give them with classes"
+            )
+
+
+def _may_be_scores(values: Any) -> bool:
+    """Return whether values are floats with fractions; those of a rare class may all be 0."""
+    try:
+        array = as_numbers(values, None)
+    except UNREADABLE:
+        return False
+    typed = np.asarray(values).dtype.kind not in "iub"
+    return typed and array.ndim == 1 and (not _whole(array) or not array.any())
+
+
+def _whole(array: np.ndarray) -> bool:
+    return bool((array == np.round(array)).all())
+
+
+def _is_score_table(value: Any) -> bool:
+    if _has_mappings(value):
+        return True
+    try:
+        array = np.asarray(value)
+    except UNREADABLE:
+        return False
+    return array.ndim == 2 and np.issubdtype(array.dtype, np.floating)
+
+
+def find_source(
+    model: Any, rows: Any, *, wanted: str, classes: Sequence[str] | None, transform: Transform
+) -> tuple[ScoreSource, tuple[str, ...]]:
+    """Return where the model's scores are and what its classes are called."""
+    native = native_model(model)
+    call, entry = _call_for(native, wanted)
+    _check_not_pairwise(native, call)
+    rows, output = _call(model, native, call, rows)
+    found = locate(output, entry, classes)
+    values = read_numbers(output, found)
+    if len(values) != row_count(rows):
+        raise ModelError(f"the model gives {len(values)} rows of scores for {row_count(rows)} rows")
+    source = ScoreSource(
+        call=call,
+        key=found.key,
+        columns=found.columns,
+        single=_single(values, transform),
+        transform=transform,
+    )
+    k = 2 if source.single else values.shape[1]
+    own = found.names or _own_names(native)
+    names = class_names(own, classes, k)
+    scores = read_scores(output, asdict(source), k)
+    if own is None:
+        _check_labels(output, scores, names)
+    return source, names
+
+
+def _call_for(native: Any, wanted: str) -> tuple[str, str | list[str] | None]:
+    """Return how to call the model, and the entry of its output that is asked for."""
+    is_session = hasattr(native, "get_inputs") and hasattr(native, "run")
+    whole = "session" if is_session else "predict"
+    if wanted == "auto":
+        proba = callable(getattr(native, "predict_proba", None))
+        return ("predict_proba" if proba else whole), None
+    if wanted == "predict":
+        return whole, None
+    if wanted.startswith("["):
+        return whole, [str(name) for name in parse_yaml("scores_from", wanted)]
+    if callable(getattr(native, wanted, None)):
+        return wanted, None
+    return whole, wanted
+
+
+def _check_not_pairwise(native: Any, call: str) -> None:
+    """Raise for pairs of classes in place of classes: three classes have three pairs as well."""
+    settings = native.get_params() if hasattr(native, "get_params") else {}
+    shapes = [value for name, value in settings.items() if name.endswith("decision_function_shape")]
+    if "ovo" in shapes and call in {"decision_function", "predict"}:
+        raise ModelError(
+            "the model has decision_function_shape='ovo', so its scores are of pairs of classes; "
+            "log it with 'ovr'"
+        )
+
+
+def _call(model: Any, native: Any, call: str, rows: Any) -> tuple[Any, Any]:
+    """Return the rows that the model can take, and what it returns for them."""
+    try:
+        return rows, call_model(model, native, {"call": call}, rows)
+    except Exception as error:
+        good = _good_rows(lambda part: call_model(model, native, {"call": call}, part), rows)
+        if good is not None:  # the others are named when all rows are scored
+            return good, call_model(model, native, {"call": call}, good)
+        way_out = "" if call in {"predict", "session"} else ", or set scores_from"
+        raise ModelError(
+            f"the model fails on the first rows of the data, asked for {call}: "
+            f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; check that the columns "
+            f"are those it was trained with{way_out}"
+        ) from error
+
+
+def _good_rows(call: Callable[[Any], Any], rows: Any) -> Any:
+    """Return the first rows, one after another, on which a call does not fail; None without any."""
+
+    def answer(part: Any) -> NDArray[np.float64]:
+        call(part)
+        return np.zeros((row_count(part), 1))
+
+    _, failed = score_rows(answer, rows, 1)
+    good = [row for row in range(row_count(rows)) if row not in failed]
+    if not good:
+        return None
+    end = next((row for row in range(good[0], row_count(rows)) if row in failed), row_count(rows))
+    return rows_between(rows, good[0], end)
+
+
+def _single(values: np.ndarray, transform: Transform) -> Literal["", "probability", "margin"]:
+    """Return what kind of score a binary model with one column gives, "" for others."""
+    if values.ndim == 2 and values.shape[1] > 1:
+        return ""
+    if transform == "softmax":
+        raise ModelError(
+            "score_transform is 'softmax', but the model gives one score a row; for the logit of "
+            "the second of two classes it is 'sigmoid'"
+        )
+    inside = ((values >= 0) & (values <= 1)).all()
+    return "probability" if inside or transform == "sigmoid" else "margin"
+
+
+def _own_names(native: Any) -> tuple[str, ...] | None:
+    """Return the names that a native classifier keeps in the order of its scores."""
+    own = getattr(native, "classes_", None)
+    return None if own is None else tuple(str(name) for name in np.asarray(own).tolist())
+
+
+def class_names(
+    own: tuple[str, ...] | None, given: Sequence[str] | None, k: int
+) -> tuple[str, ...]:
+    """Return the names of the k classes: the model's own, or those given for a model without.
+
+    A model whose classes are the numbers from 0 has no names of its own.
+    """
+    numbers = tuple(str(j) for j in range(k))
+    if given is not None and len(given) != k:
+        raise ModelError(
+            f"classes names {len(given)} classes, but the model gives {k} scores a row"
+        )
+    if own is None:
+        return numbers if given is None else tuple(given)
+    if len(own) != k:
+        raise ModelError(f"the model names {len(own)} classes, but gives {k} scores a row")
+    if given is None or tuple(given) == own:
+        return own
+    if own == numbers and set(given) != set(own):
+        return tuple(given)
+    raise ModelError(
+        f"classes are {[*given]}, but the model's own are {[*own]}, in this order; "
+        "leave classes out"
+    )
+
+
+def _check_labels(output: Any, scores: NDArray[np.float64], names: tuple[str, ...]) -> None:
+    """Raise where labels in the output show that names were given in another order."""
+    entries = (
+        [] if not (hasattr(output, "columns") or isinstance(output, Mapping)) else list(output)
+    )
+    for entry in entries:
+        labels = _texts(output[entry])
+        if labels is None or not set(labels) <= set(names):
+            continue
+        own = scores[np.arange(len(scores)), [names.index(label) for label in labels]]
+        if (own >= scores.max(axis=1)).mean() < 0.5:
+            raise ModelError(
+                f"the model's {entry!r} is the class with the highest score on few rows if the "
+                f"scores are of {[*names]}; give classes in the order of the scores"
+            )
+
+
+def _texts(values: Any) -> list[str] | None:
+    """Return values that are one text a row, None for others."""
+    try:
+        array = np.asarray(values)
+    except UNREADABLE:
+        return None
+    plain = array.tolist()
+    is_text = array.ndim == 1 and all(isinstance(value, str) for value in plain)
+    return plain if is_text else None

@@ -1,0 +1,92 @@
+"""Counts of parts of rows: together they are the counts of all."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from scrib_mlflow import evaluate_sets
+from scrib_mlflow.core.certificate import Tally, tally_sets
+from scrib_mlflow.core.certificate.claims import add_tallies
+from scrib_mlflow.core.counts import add_counts, count_sets
+from scrib_mlflow.core.reports import report_counts
+from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.serving import threshold_sets
+from scrib_mlflow.synthetic import draw_scores
+from tests.oracles import naive_counts
+
+CLASSES = ("a", "b", "c")
+CLAIMS = make_constraints(
+    Targets(
+        risk_targets=0.2, overall_target=0.1, risk_groups={"some": (("a", "c"), 0.1)}, waive=("b",)
+    ),
+    CLASSES,
+)
+GROUPS = 5
+row = st.tuples(*[st.booleans()] * 3, st.integers(0, 2), st.integers(0, GROUPS - 1))
+NO_SOFT = np.zeros((0, 5))
+
+
+@given(st.lists(row, min_size=1, max_size=40), st.integers(1, 4), st.booleans())
+def test_tallies_of_parts_add_up_to_that_of_all_rows(rows, n_parts, grouped):
+    table = np.array(rows)
+    sets, labels, codes = table[:, :3].astype(bool), table[:, 3], table[:, 4]
+    where = codes % n_parts if grouped else np.arange(len(rows)) % n_parts  # groups stay whole
+    parts = (
+        tally_sets(sets[of], labels[of], CLAIMS, codes[of] if grouped else None)
+        for of in (where == part for part in range(n_parts))
+        if of.any()
+    )
+    found = add_tallies(parts)
+    certain = sets.sum(axis=1) == 1
+    for c, of in enumerate(claim.classes for claim in CLAIMS):
+        own = np.isin(labels, of)
+        wrong = own & certain & ~sets[np.arange(len(rows)), labels]
+        counts = (found.n[c], found.n_certain[c], found.n_wrong[c])
+        assert counts == (own.sum(), (own & certain).sum(), wrong.sum())
+        if grouped:
+            by_group = [
+                ((own & certain & (codes == g)).sum(), (wrong & (codes == g)).sum())
+                for g in range(GROUPS)
+            ]
+            assert found.groups.counts[c] == sum(n > 0 for n, _ in by_group)
+            assert found.groups.certain_squared[c] == sum(n**2 for n, _ in by_group)
+            assert found.groups.wrong_squared[c] == sum(e**2 for _, e in by_group)
+            assert found.groups.product[c] == sum(n * e for n, e in by_group)
+    assert (found.groups is not None) == grouped
+    assert not grouped or found.groups.total == len(set(codes.tolist()))
+    assert found.n.dtype == np.int64
+
+
+def test_tallies_that_cannot_add_up_are_refused():
+    sets, labels, codes = np.eye(3, dtype=bool), np.arange(3), np.arange(3)
+    with_groups = tally_sets(sets, labels, CLAIMS, codes)
+    weighted = tally_sets(sets, labels, CLAIMS, weights=np.full(3, 0.5))
+    for parts in ([], [weighted], [with_groups, with_groups._replace(groups=None)]):
+        with pytest.raises(ValueError, match="tallies"):
+            add_tallies(parts)
+    assert isinstance(add_tallies([with_groups]), Tally)
+
+
+@given(st.integers(0, 10_000), st.lists(st.integers(0, 90), max_size=4))
+def test_counts_of_parts_add_up_to_those_of_all_rows_and_so_does_their_report(seed, cuts):
+    scores, labels = draw_scores(90, seed=seed)
+    thresholds = np.random.default_rng(seed).random(5)
+    bounds = [0, *sorted(cuts), 90]
+    found = add_counts(
+        count_sets(
+            threshold_sets(scores[low:high], thresholds),
+            labels[low:high].astype(np.int32),
+            NO_SOFT,
+            np.ones(high - low),
+        )
+        for low, high in itertools.pairwise(bounds)
+        if low < high
+    )
+    by_class, empty, size = naive_counts(scores, labels, thresholds)
+    np.testing.assert_array_equal(found[:4], by_class)
+    assert found[4:] == (by_class[1].sum(), empty, size)
+    report = report_counts(found, tuple("01234"), 0.9, counted=True)
+    assert report == evaluate_sets(scores, labels, thresholds, confidence=0.9)
+    assert np.isnan(report_counts(found, tuple("01234"), 0.9, counted=False).overall_risk_upper)

@@ -1,0 +1,133 @@
+"""The Spark engine against the local one: on the same rows, the same results."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+import scrib_mlflow
+from scrib_mlflow.errors import InvalidDataError, ModelError
+from scrib_mlflow.results import to_json
+from tests.conftest import copy_store, using
+from tests.engines.spark import small_session
+from tests.models import draw_mixture, register_mixture
+
+WHO = {"group": "patient", "key": "id"}
+OPTIONS = {
+    "thresholds": {"risk_targets": 0.1},
+    "optimal": {"risk_targets": 0.1, "rule": "optimal", "overall_target": 0.08},
+    "thresholds, grouped and keyed": {"risk_targets": 0.2, **WHO},
+    "optimal, grouped and keyed": {"risk_targets": 0.2, "rule": "optimal", **WHO},
+}
+QUICK = "thresholds"  # the others take a minute each
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """A session that all runs of this module find active."""
+    with small_session() as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def uri(spark, empty_store, tmp_path_factory):
+    """A registered classifier and files of rows, in a store that is the current one."""
+    folder = tmp_path_factory.mktemp("engines")
+    with using(copy_store(empty_store, folder), folder):
+        for seed, name in enumerate(["rows", "fresh"]):
+            table = draw_mixture(2500, seed=seed)
+            table = pd.concat([table, table[:50]], ignore_index=True)  # some are equal
+            table.to_parquet(f"{name}.parquet")
+            known = {"id": [f"{name}-{i}" for i in table.index], "patient": table.index % 150}
+            table.assign(**known).to_parquet(f"known_{name}.parquet")
+        yield register_mixture()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(options, id=name, marks=() if name == QUICK else pytest.mark.slow)
+        for name, options in OPTIONS.items()
+    ],
+)
+def test_both_engines_calibrate_evaluate_and_gate_alike(uri, options):
+    known = "known_" if "key" in options else ""
+    data, fresh = f"{known}rows.parquet", f"{known}fresh.parquet"
+    engines = ({}, {"engine": "spark"})
+    local, other = (
+        scrib_mlflow.calibrate(uri, data, "label", **options, **engine) for engine in engines
+    )
+    assert local.classifier.certified
+    assert to_json(other.classifier) == to_json(local.classifier)
+    ours, theirs = (
+        scrib_mlflow.evaluate(local.model_uri, fresh, "label", **engine) for engine in engines
+    )
+    assert to_json(theirs.report) == to_json(ours.report)
+    assert (theirs.n_shared, theirs.n_invalid) == (ours.n_shared, ours.n_invalid)
+    ours, theirs = (
+        scrib_mlflow.gate(
+            local.model_uri,
+            alias=engine.get("engine", "local"),  # of its own, so that neither meets a champion
+            data=fresh,
+            label="label",
+            **engine,
+        )
+        for engine in engines
+    )
+    assert ours.decision.passed
+    told = [
+        to_json(replace(each, decided_at="", policy=replace(each.policy, alias="")))
+        for each in (ours.decision, theirs.decision)
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.slow
+def test_rows_beyond_the_budget_are_sampled_alike(uri):
+    options = {"risk_targets": 0.1, "max_fit_rows": 1000, "certify_fraction": 0.4}
+    local, other = (
+        scrib_mlflow.calibrate(uri, "rows.parquet", "label", **options, **engine)
+        for engine in ({}, {"engine": "spark"})
+    )
+    assert local.classifier.fit_data.n_used > 1000
+    assert to_json(other.classifier) == to_json(local.classifier)
+
+
+@pytest.mark.slow
+def test_tables_of_their_own_certify_and_draw_the_path_alike(uri):
+    draw_mixture(1500, seed=7).drop(columns="label").to_parquet("path.parquet")
+    draw_mixture(1500, seed=8).to_csv("certify.csv", index=False)
+    options = {"risk_targets": 0.1, "certify_data": "certify.csv", "path_data": "path.parquet"}
+    local, other = (
+        scrib_mlflow.calibrate(uri, "rows.parquet", "label", **options, **engine)
+        for engine in ({}, {"engine": "spark"})
+    )
+    assert to_json(other.classifier) == to_json(local.classifier)
+
+
+@pytest.mark.slow
+def test_rows_that_certify_must_not_be_fitted(uri):
+    with pytest.raises(InvalidDataError, match="would prove nothing"):
+        scrib_mlflow.calibrate(
+            uri, "rows.parquet", "label", certify_data="rows.parquet", engine="spark"
+        )
+    with pytest.raises(InvalidDataError, match=r"patient '?\d+'? has rows among those"):
+        scrib_mlflow.calibrate(
+            uri,
+            "known_rows.parquet",
+            "label",
+            certify_data="known_fresh.parquet",
+            group="patient",
+            engine="spark",
+        )
+
+
+def test_a_bad_row_is_named_by_its_key(uri):
+    table = pd.read_parquet("known_rows.parquet")
+    table.loc[5, "x0"] = np.nan
+    table.to_parquet("bad.parquet")
+    with pytest.raises(ModelError, match="the row with id 'rows-5' of data: ValueError"):
+        scrib_mlflow.calibrate(uri, "bad.parquet", "label", key="id", engine="spark")

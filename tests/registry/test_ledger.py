@@ -1,0 +1,90 @@
+"""The ledger: certificates on the same rows are counted, and may have to share."""
+
+import math
+import subprocess
+import sys
+
+import mlflow
+import pytest
+
+import scrib_mlflow
+
+
+def calibrate(uri="models:/base/1", **options):
+    return scrib_mlflow.calibrate(uri, "rows.parquet", "label", **options)
+
+
+AGAIN = """
+import sys, scrib_mlflow
+done = scrib_mlflow.calibrate(
+    "models:/base/1", "rows.parquet", "label", seed=int(sys.argv[1]), ledger=sys.argv[2]
+)
+use = done.classifier.use
+print(use.number, use.level, use.total)
+"""
+
+
+def calibrate_elsewhere(seed, ledger="report"):
+    """Calibrate in a process of its own and return what the ledger said."""
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN, str(seed), ledger], check=True, capture_output=True
+    )
+    number, level, total = done.stdout.split()
+    return int(number), float(level), float(total)
+
+
+def test_uses_of_rows_are_counted_across_processes_and_experiments(mixture):
+    assert calibrate().classifier.use.number == 1
+    mlflow.set_experiment("another")
+    try:
+        assert calibrate(seed=1).classifier.use.number == 2
+    finally:
+        mlflow.set_experiment(experiment_id="0")
+    assert calibrate().classifier.use.number == 1  # again
+    number, level, total = calibrate_elsewhere(2)
+    assert (number, level, total) == (3, pytest.approx(0.05), pytest.approx(0.15))
+    note = mlflow.MlflowClient().get_model_version("base-scrib", "4").description
+    assert "use 3 of these rows" in note
+    assert "up to 15.0 %" in note
+    assert "provided that neither targets nor candidates were chosen" in note
+
+
+def test_spending_gives_each_use_a_smaller_part(mixture):
+    levels = [calibrate(seed=seed, ledger="spend").classifier.use.level for seed in (0, 1, 2)]
+    assert levels == pytest.approx([0.05 * 6 / (math.pi * i) ** 2 for i in (1, 2, 3)])
+    assert levels[0] == pytest.approx(0.0304, abs=1e-4)
+    assert sum(levels) < 0.05
+    for version in ("1", "2", "3"):
+        done = scrib_mlflow.gate(f"models:/base-scrib/{version}", ledger="spend")
+        assert done.decision.passed == done.decision.checks[1].passed
+
+
+def test_a_report_certificate_must_pass_at_the_level_of_its_use_where_the_gate_spends(mixture):
+    for seed in range(3):
+        record = calibrate(seed=seed).classifier
+    highest = max(record.path.p_values[: record.path.chosen + 1])
+    level = 0.05 * 6 / (math.pi * 3) ** 2
+    done = scrib_mlflow.gate("models:/base-scrib/3", ledger="spend")
+    assert done.decision.passed == (highest <= level)
+
+
+def test_uses_in_one_open_run_are_counted_each(mixture):
+    with mlflow.start_run() as run:
+        numbers = [calibrate(seed=seed).classifier.use.number for seed in (0, 1)]
+    assert numbers == [1, 2]
+    assert mlflow.get_run(run.info.run_id).data.tags["scrib.ledger_number"] == "1"
+
+
+def test_uses_of_deleted_runs_and_of_crashed_ones_count(mixture, monkeypatch):
+    first = calibrate()
+    mlflow.delete_run(first.run_id)
+    with monkeypatch.context() as patch:
+        patch.setattr("scrib_mlflow.workflows.calibrate.certify_path", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(seed=1)
+    assert calibrate(seed=2).classifier.use.number == 3
+    assert calibrate(seed=2, risk_targets=0.2).classifier.use.number == 4
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt

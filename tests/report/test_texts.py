@@ -1,0 +1,68 @@
+"""Words and metric names, within MLflow's limits."""
+
+import re
+
+import mlflow
+import numpy as np
+import pytest
+
+import scrib_mlflow
+from scrib_mlflow.messages import safe_names
+from scrib_mlflow.registry.runs import report_metrics
+from scrib_mlflow.report import words
+
+NAMES = ["~", "a/b", "a:b", "A_B", "", ".", "..", "x" * 300, "größe", "n 1", "100%", "a\nb"]
+
+
+def report_of(classes, n=600):
+    """Return a report over classes with these names."""
+    random = np.random.default_rng(0)
+    scores = random.random((n, len(classes)))
+    labels = np.array(classes)[np.arange(n) % len(classes)]
+    thresholds = [0.9] * len(classes)
+    return scrib_mlflow.evaluate_sets(scores, labels, thresholds, classes=classes)
+
+
+def test_any_class_name_can_be_logged_as_a_metric(store):
+    safe = safe_names(NAMES)
+    assert len({name.lower() for name in safe}) == len(NAMES)
+    with mlflow.start_run() as run:
+        mlflow.log_metrics({f"risk/{name}": 0.5 for name in safe})
+    assert len(mlflow.get_run(run.info.run_id).data.metrics) == len(NAMES)
+
+
+def test_metrics_of_the_fit_carry_a_prefix_and_the_names_promised():
+    metrics = report_metrics(report_of(["a", "b"]), prefix="fit_")
+    by_class = ["risk", "risk_upper", "risk_upper_kl", "miscoverage", "abstention", "n_certain"]
+    overall = (
+        "abstention_rate chance_ambiguity size_ambiguity empty_rate overall_risk overall_risk_upper"
+    )
+    expected = {f"fit_{name}/{label}" for name in by_class for label in "ab"}
+    assert set(metrics) == expected | {f"fit_{name}" for name in overall.split()}
+
+
+@pytest.mark.parametrize("k", [2, 20, 150])
+def test_a_table_in_markdown_stays_within_the_limit_and_says_what_it_leaves_out(k):
+    classes = [f"class number {j} with a rather long name" for j in range(k)]
+    report = report_of(classes)
+    text = words.class_markdown(report, dict.fromkeys(classes, 0.1), bounds=True)
+    assert len(text) <= words.MOST_CHARACTERS
+    shown = len(re.findall(r"^\| class number", text, re.MULTILINE))
+    assert shown >= 2
+    assert (f"of {k} classes" in text) == (shown < k)
+
+
+def test_a_folded_table_keeps_the_classes_with_the_greatest_excess():
+    report = report_of([f"c{j}" for j in range(30)], n=30_000)
+    targets = dict.fromkeys(report.classes, 0.999) | {"c7": 0.001}
+    rows = words.class_rows(report, targets, bounds=False, most=1)
+    assert [row[0] for row in rows] == ["class", "c7"]
+
+
+def test_an_undefined_risk_is_a_dash_and_bars_in_names_break_no_table():
+    report = scrib_mlflow.evaluate_sets(
+        [[0.9, 0.9], [0.9, 0.9]], ["a|b", "c"], [0.5, 0.5], classes=["a|b", "c"]
+    )
+    rows = words.class_rows(report, {"c": 0.1}, bounds=False)
+    assert rows[1][4:6] == ("-", "none")
+    assert r"a\|b" in words.markdown_table(rows)

@@ -1,0 +1,137 @@
+"""Tables: reading, digests, labels and features."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow.types import ColSpec, DataType, Schema
+
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.rows import tables
+
+ROWS = pd.DataFrame(
+    {"x": [1.5, 2.0, np.nan], "n": [1, 2, 3], "s": ["a", "b", "c"], "y": ["NA", "None", "01"]}
+)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_labels_that_look_like_nothing_are_names(tmp_path, ending):
+    path = tmp_path / f"rows.{ending}"
+    ROWS.to_parquet(path) if ending == "parquet" else ROWS.to_csv(path, index=False)
+    table = tables.read_table("data", str(path), "y")
+    assert table["y"].tolist() == ["NA", "None", "01"]
+    assert np.isnan(table["x"][2])
+
+
+def test_a_file_by_uri_is_read(tmp_path):
+    ROWS.to_parquet(tmp_path / "rows.parquet")
+    table = tables.read_table("data", (tmp_path / "rows.parquet").as_uri(), "y")
+    assert len(table) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("none.csv", None, "does not exist; a relative path is looked up in"),
+        ("rows.xlsx", "x", "is none of .parquet"),
+        ("rows.parquet", "not parquet", "cannot be read"),
+        ("rows.csv", "a,b\n1,2\n", "has no column 'y' for the labels; known are 'a', 'b'"),
+        ("rows.csv", "", "cannot be read"),
+        ("rows.csv", "x,y\n", "has no rows"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path, name, content, words):
+    if content is not None:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidDataError) as error:
+        tables.read_table("data", str(tmp_path / name), "y")
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        (["b", "a"], ("a", "b"), [1, 0]),
+        ([1, 0], ("a", "b"), [1, 0]),
+        (["1", "0"], ("a", "b"), [1, 0]),
+        ([2, 1], ("1", "2"), [1, 0]),
+        (["2", "1"], ("1", "2"), [1, 0]),
+        ([True, False], ("False", "True"), [1, 0]),
+        (["01", "1"], ("1", "01"), [1, 0]),
+        (["1.0", "0.0"], ("a", "b"), [1, 0]),
+    ],
+)
+def test_labels_are_names_or_indices(labels, classes, expected):
+    found = tables.label_indices(pd.Series(labels), classes, place="y")
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", ["object", "str", "category"])
+def test_labels_of_any_pandas_type_are_read(dtype):
+    series = pd.Series(["b", "a", "b"], dtype=dtype)
+    assert tables.label_indices(series, ("a", "b"), place="y").tolist() == [1, 0, 1]
+
+
+def test_a_label_that_is_no_class_is_named_with_its_column():
+    with pytest.raises(InvalidLabelsError, match=r"column 'y' of data: labels\[1\] is 'c'"):
+        tables.label_indices(pd.Series(["a", "c"]), ("a", "b"), place="column 'y' of data")
+
+
+def test_a_missing_label_is_an_error():
+    with pytest.raises(InvalidLabelsError):
+        tables.label_indices(pd.Series(["a", None]), ("a", "b"), place="y")
+
+
+def test_features_are_the_signature_s_or_all_but_the_label():
+    schema = Schema([ColSpec(DataType.double, "x"), ColSpec(DataType.string, "s", required=False)])
+    assert list(tables.features(ROWS, schema, ["y"]).columns) == ["x", "s"]
+    assert list(tables.features(ROWS.drop(columns="s"), schema, ["y"]).columns) == ["x"]
+    assert tables.features(ROWS.drop(columns="x"), schema, ["y"]) is None
+    assert list(tables.features(ROWS, None, ["y"]).columns) == ["x", "n", "s"]
+
+
+def test_true_and_false_are_no_indices():
+    with pytest.raises(InvalidLabelsError):
+        tables.label_indices(pd.Series([True, False]), ("no", "yes"), place="y")
+    found = tables.label_indices(pd.Series([True, False]), ("0", "1"), place="y")
+    assert found.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("labels", [[["a"], ["b"]], [{}, {}]])
+def test_labels_that_are_no_names_are_an_error(labels):
+    with pytest.raises(InvalidLabelsError):
+        tables.label_indices(pd.Series(labels), ("a", "b"), place="y")
+
+
+def test_missing_labels_of_pandas_own_type_are_an_error():
+    with pytest.raises(InvalidLabelsError):
+        tables.label_indices(pd.Series(["a", None], dtype="string"), ("a", "b"), place="y")
+
+
+def test_na_is_a_word_among_words_and_nothing_among_numbers(tmp_path):
+    text = "region,size,y\nNA,NA,a\nEU,2,b\n,3,a\n"
+    (tmp_path / "rows.csv").write_text(text, encoding="utf-8")
+    table = tables.read_table("data", str(tmp_path / "rows.csv"), "y")
+    assert table["region"].tolist()[:2] == ["NA", "EU"]
+    assert pd.isna(table["region"][2])
+    assert np.isnan(table["size"][0])
+    assert table["size"].tolist()[1:] == [2.0, 3.0]
+
+
+def test_more_values_than_columns_are_an_error(tmp_path):
+    (tmp_path / "rows.csv").write_text("x,y\n1,2,a\n3,4,b\n", encoding="utf-8")
+    with pytest.raises(InvalidDataError, match="cannot be read"):
+        tables.read_table("data", str(tmp_path / "rows.csv"), "y")
+
+
+def test_a_label_in_the_index_of_a_parquet_file_is_found(tmp_path):
+    ROWS.set_index("y").to_parquet(tmp_path / "rows.parquet")
+    table = tables.read_table("data", str(tmp_path / "rows.parquet"), "y")
+    assert table["y"].tolist() == ROWS["y"].tolist()
+
+
+def test_a_damaged_archive_is_told_in_a_sentence(tmp_path):
+    ROWS.to_csv(tmp_path / "rows.csv.gz", index=False)
+    whole = (tmp_path / "rows.csv.gz").read_bytes()
+    (tmp_path / "rows.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidDataError, match="cannot be read"):
+        tables.read_table("data", str(tmp_path / "rows.csv.gz"), "y")

@@ -1,0 +1,78 @@
+"""Parameters as command lines give them."""
+
+import pytest
+
+from scrib_mlflow.errors import InvalidSettingsError
+from scrib_mlflow.options import Calibrate
+from scrib_mlflow.parameters import read_settings
+
+NEEDED = {"model_uri": "models:/a/1", "data": "rows.csv", "label": "y"}
+
+
+def read(**values):
+    return read_settings(Calibrate, {**NEEDED, **values})
+
+
+def test_a_mapping_can_be_a_number_inline_yaml_or_a_file(tmp_path):
+    path = tmp_path / "targets.yaml"
+    path.write_text("N1: 0.2\ndefault: 0.1\n", encoding="utf-8")
+    assert read(risk_targets="0.2").risk_targets == 0.2
+    expected = {"N1": 0.2, "default": 0.1}
+    assert read(risk_targets="{N1: 0.2, default: 0.1}").risk_targets == expected
+    assert read(risk_targets=str(path)).risk_targets == expected
+    assert read(risk_targets=expected).risk_targets == expected
+
+
+def test_class_names_that_yaml_would_change_stay_text():
+    targets = read(risk_targets="{~: 0.2, no: 0.1, null: 0.3, 1: 0.4, 1e3: 0.5}").risk_targets
+    assert list(targets) == ["~", "no", "null", "1", "1e3"]
+    assert read(classes="[~, yes, 01]").classes == ("~", "yes", "01")
+
+
+def test_a_list_can_be_inline_yaml_words_with_commas_or_a_file(tmp_path):
+    path = tmp_path / "classes.yaml"
+    path.write_text("- W\n- N1\n", encoding="utf-8")
+    for text in ("[W, N1]", "W,N1", "W, N1", str(path)):
+        assert read(classes=text).classes == ("W", "N1")
+
+
+def test_numbers_can_be_names_of_classes():
+    assert read(waive="8").waive == ("8",)
+    assert read(waive=[8], classes=(0, 1)).classes == ("0", "1")
+    long = ",".join(f"a long class name {j}" for j in range(40))
+    assert len(read(waive=long).waive) == 40
+
+
+def test_files_that_hold_no_yaml_are_told(tmp_path):
+    (tmp_path / "empty.yaml").touch()
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    for name in ("empty", "binary"):
+        with pytest.raises(InvalidSettingsError):
+            read(risk_targets=str(tmp_path / f"{name}.yaml"))
+
+
+def test_empty_text_means_not_given():
+    found = read(overall_target="", waive="", classes=" ", certify_data="")
+    assert (found.overall_target, found.waive, found.classes) == (None, (), None)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"risk_targets": "2"}, "risk_targets is '2', but input should be less than 1"),
+        ({"risk_targets": "nothing"}, "neither a number, nor inline YAML"),
+        ({"risk_targets": "{a: 0.1, a: 0.2}"}, "names 'a' more than once"),
+        ({"risk_targets": "{a: x}"}, "risk_targets.a is 'x'"),
+        ({"risk_targets": "{a"}, "is not YAML"),
+        ({"risk_targets": {1: 0.1, "1": 0.2}}, "the same as text"),
+        ({"mode": "proved"}, "mode is 'proved', but input should be 'certified' or 'paper'"),
+        ({"seed": "1.5"}, "seed is '1.5'"),
+        ({"sed": 1}, "has no parameter 'sed'; did you mean 'seed'?"),
+        ({"empty_weight": "-1"}, "greater than or equal to 0"),
+        ({"label": ""}, "label is missing"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_name_and_the_value(values, words):
+    with pytest.raises(InvalidSettingsError) as error:
+        read(**values)
+    assert words in str(error.value)
