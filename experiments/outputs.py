@@ -1,4 +1,7 @@
-"""Whether methods differ, as the paper tests it: t-tests of two samples of what splits gave."""
+"""Outputs of a model, random halves of them, and whether methods differ on them.
+
+Methods are told apart as the paper does it: by t-tests of two samples of what the halves gave.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ from experiments import datasets, tables
 from experiments.experiments import EXPERIMENTS, Effort, Findings
 from experiments.outputs import Outputs
 from experiments.tables import PaperTable
+from scrib_mlflow.core.targets import DEFAULT
 from scrib_mlflow.errors import InvalidSettingsError
 from scrib_mlflow.messages import nearest
-from scrib_mlflow.options import LIST, Names, Settings
+from scrib_mlflow.options import LIST, MAPPING, Names, Rates, Settings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.report import words
@@ -45,6 +46,11 @@ class Reproduce(Settings):
         None,
         description="folder of saved model outputs to run on in place of the data at hand: npz "
         "files with probs (n, k) and y (n,), perhaps groups (n,) and class_names (k,)",
+    )
+    targets: Rates = Field(
+        datasets.TARGET,
+        description="risk target of every class, by the name of a saved output (its file without "
+        f".npz) where they differ: {MAPPING}",
     )
     size: Literal["small", "full"] = Field(
         "small", description="small: minutes; full: more data and as many repeats as in the paper"
@@ -123,7 +129,11 @@ def _chosen(settings: Reproduce) -> Sequence[str]:
 def _data(settings: Reproduce) -> tuple[list[Outputs], list[str]]:
     """Return the data to run on, and in words what is not to be had."""
     if settings.outputs is not None:
-        return [*datasets.saved(settings.outputs)], []
+        targets = settings.targets
+        by_name = targets if isinstance(targets, dict) else {DEFAULT: targets}
+        return [*datasets.saved(settings.outputs, by_name)], []
+    if settings.targets != datasets.TARGET:
+        raise InvalidSettingsError("targets is for saved outputs; name their folder with outputs")
     data, left = [*datasets.generated(settings.seed)], []
     for name, make in datasets.SHIPPED.items():
         if settings.size == "small" and name not in SMALL:

@@ -1,4 +1,12 @@
-"""The plain greedy coordinate descent of the paper (Algorithms 1 and 2), written from its text.
+"""The paper's loss as a function of K thresholds, and its own greedy descent on it.
+
+loss = 1 - certain / n + sum over classes of penalty * (class risk - target)+ ^ 2
+
+It is the loss of the core, counted by the core: a score equal to a threshold is in, and a silent
+class counts as risk 1, where the published code says infinity. "Never in" is no candidate, as in
+the paper; "always in" is one.
+
+The descent is Algorithms 1 and 2, written from the paper's text.
 
 A start is drawn from the observed scores. A round sweeps every class over all its cuts and
 applies the single best move; rounds end when none improves. Ten starts, the best kept.

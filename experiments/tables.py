@@ -1,4 +1,4 @@
-"""Tables of overall risk, of how ambiguities go together, and of optimisers."""
+"""The tables of the experiments, beside those of the paper."""
 
 from __future__ import annotations
 

@@ -51,6 +51,16 @@ def test_scores_of_real_tables_are_out_of_fold():
     assert found.top_risk() < 0.05
 
 
+def test_the_target_of_saved_outputs_is_what_was_asked_for_whatever_they_are_called(tmp_path):
+    save(tmp_path / "ecg.npz")
+    save(tmp_path / "other.npz")
+    assert [each.target for each in datasets.saved(str(tmp_path), {})] == [0.1, 0.1]
+    targets = {"other": 0.2, "default": 0.05}
+    assert [each.target for each in datasets.saved(str(tmp_path), targets)] == [0.05, 0.2]
+    with pytest.raises(ScribError, match="targets names 'othr'; did you mean 'other'"):
+        list(datasets.saved(str(tmp_path), {"othr": 0.2}))
+
+
 def test_saved_outputs_are_read_with_names_and_groups(tmp_path):
     save(
         tmp_path / "b_ecg.npz",
@@ -58,7 +68,7 @@ def test_saved_outputs_are_read_with_names_and_groups(tmp_path):
         class_names=np.array(["N", "~"]),
     )
     save(tmp_path / "a.npz")
-    first, second = datasets.saved(str(tmp_path))
+    first, second = datasets.saved(str(tmp_path), {"b_ecg": 0.15})
     assert (first.name, first.classes, first.groups, first.target) == ("a", ("0", "1"), None, 0.1)
     assert second.classes == ("N", "~")
     assert second.groups.tolist() == [0, 0, 1, 1, 2, 2]
@@ -83,17 +93,17 @@ def test_saved_outputs_are_read_with_names_and_groups(tmp_path):
 def test_files_that_cannot_be_used_are_told_in_a_sentence(tmp_path, arrays, message):
     save(tmp_path / "x.npz", **arrays)
     with pytest.raises(ScribError, match=message):
-        list(datasets.saved(str(tmp_path)))
+        list(datasets.saved(str(tmp_path), {}))
 
 
 def test_names_given_as_bytes_are_read_as_text(tmp_path):
     names = np.array(["a", "caf\u00e9"])
     path = save(tmp_path / "x.npz", class_names=np.char.encode(names, "utf-8"), meta=np.array(b"b"))
-    found = datasets.read_saved(path)
+    found = datasets.read_saved(path, 0.1)
     assert (found.classes, found.origin) == (("a", "caf\u00e9"), "b")
     save(path, class_names=np.array([b"a", b"\xff"]))
     with pytest.raises(InvalidDataError, match=r"class_names of .*x\.npz are bytes"):
-        datasets.read_saved(path)
+        datasets.read_saved(path, 0.1)
 
 
 def test_files_that_are_no_whole_npz_are_named_in_a_sentence(tmp_path):
@@ -110,14 +120,14 @@ def test_files_that_are_no_whole_npz_are_named_in_a_sentence(tmp_path):
     for content in [*bad, packed.getvalue()]:
         path.write_bytes(content)
         with pytest.raises(InvalidDataError, match=r"x\.npz (cannot be read as npz|has no array)"):
-            datasets.read_saved(path)
+            datasets.read_saved(path, 0.1)
 
 
 def test_a_folder_without_outputs_is_told(tmp_path):
     with pytest.raises(ScribError, match=r"has no \.npz files"):
-        list(datasets.saved(str(tmp_path)))
+        list(datasets.saved(str(tmp_path), {}))
     with pytest.raises(ScribError, match="is no folder"):
-        list(datasets.saved("nowhere"))
+        list(datasets.saved("nowhere", {}))
     (tmp_path / "x.npz").write_text("no zip", encoding="utf-8")
     with pytest.raises(ScribError, match="cannot be read as npz"):
-        list(datasets.saved(str(tmp_path)))
+        list(datasets.saved(str(tmp_path), {}))
