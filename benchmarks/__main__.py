@@ -11,6 +11,7 @@ from benchmarks import (
     frontier,
     growth,
     guarantee,
+    house,
     losses,
     moves,
     rules,
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "curves": lambda chosen: curves.run(quick=chosen.quick),
     "frontier": lambda chosen: frontier.run(quick=chosen.quick),
     "guarantee": lambda chosen: guarantee.run(quick=chosen.quick),
+    "house": lambda _: house.run(),
     "scale": lambda chosen: scale.run(quick=chosen.quick),
     "serving": lambda chosen: serving.run(quick=chosen.quick),
 }
