@@ -45,8 +45,9 @@ def _watch(step: Callable[[], object]) -> dict[str, int]:
 
     def note(frame: Any, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name != "<module>":
-            seen.add((code.co_filename, code.co_firstlineno, code.co_name))
+        file, name = code.co_filename, code.co_name
+        if event == "call" and file.startswith(PACKAGE) and file.endswith(".py") and name[0] != "<":
+            seen.add((file, code.co_firstlineno))
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -55,8 +56,7 @@ def _watch(step: Callable[[], object]) -> dict[str, int]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    functions = {each for each in seen if not each[2].startswith("<")}
-    return {"modules": len({file for file, _, _ in functions}), "functions": len(functions)}
+    return {"modules": len({file for file, _ in seen}), "functions": len(seen)}
 
 
 if __name__ == "__main__":
