@@ -81,11 +81,18 @@ def test_every_mlflow_run_of_a_page_names_an_entry_point_and_its_parameters(path
         assert given <= {*entry["parameters"]}, words
 
 
-def test_every_function_that_the_design_follows_is_in_the_package():
+def test_every_function_and_file_that_the_design_follows_is_in_the_package():
     walk = page(ROOT / "docs" / "design.md").partition("## One calibrate")[2]
     code = "".join(page(path) for path in (ROOT / "scrib_mlflow").rglob("*.py"))
-    named = {name.rpartition(".")[2].partition("(")[0] for name in re.findall(r"`([^`]+)`", walk)}
-    known = {*re.findall(r"^ *(?:def|class) (\w+)", code, re.MULTILINE)}
-    words = {name for name in named if re.fullmatch(r"_?[a-z]+(_[a-z]+)+|[A-Z]\w+", name)}
-    assert len(words) > 25
-    assert words - known <= set()
+    known = {
+        *re.findall(r"^ *(?:def|class) (\w+)", code, re.MULTILINE),
+        "data",
+        "search",
+        "optimal",
+    }
+    named = re.findall(r"`([^`]+)`", walk)
+    names = re.findall(r"`(?:[a-z]+\.)?(\w+)(?:\(settings\))?`", walk.replace(".json", "/json"))
+    assert len(names) > 40
+    assert {*names} <= known
+    for file in (each for each in named if each.endswith(".py")):
+        assert (ROOT / "scrib_mlflow" / file).is_file(), file
