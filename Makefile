@@ -37,7 +37,7 @@ format: $(INSTALLED)  ## format the code and repair what ruff can repair
 	@$(PYTHON) -m ruff check --fix-only
 	@$(PYTHON) -m ruff format
 
-bench: $(INSTALLED)  ## print the figures that the README claims, a few minutes
+bench: $(INSTALLED)  ## print the figures of docs/benchmarks.md, a few minutes
 	@echo "== benchmarks"
 	@$(PYTHON) -m benchmarks --quick
 
