@@ -128,7 +128,7 @@ def write_answers(answers: DataFrame, place: str, mode: Mode) -> None:
     answers.write.mode(mode).parquet(place)
 
 
-def read_back(answers: DataFrame, place: str, digest: str) -> Written:
+def read_back(answers: DataFrame, place: str, digest: str, request: PredictRequest) -> Written:
     """Return what was written, counted by file and by reason."""
     reader = answers.sparkSession.read.schema(answers.schema)
     path = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
@@ -138,9 +138,10 @@ def read_back(answers: DataFrame, place: str, digest: str) -> Written:
     for row in files.groupBy(path.alias("name"), "reason").count().collect():
         parts[row["name"]] += row["count"]
         reasons[row["reason"]] += row["count"]
-    schema = answers.limit(0).toArrow().schema
-    kinds = {field.name: str(field.type) for field in schema}
-    return Written(digest=digest, columns=kinds, parts=dict(parts), reasons=reasons)
+    key = answers.select(*map(_column, request.key)).limit(0).toArrow().schema
+    kinds = dict(zip(key.names, key.types, strict=True)) | request.columns()
+    columns = {name: str(kind) for name, kind in kinds.items()}
+    return Written(digest=digest, columns=columns, parts=dict(parts), reasons=reasons)
 
 
 def delete(spark: SparkSession, place: str) -> None:

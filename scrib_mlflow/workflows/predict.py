@@ -67,7 +67,8 @@ def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predic
         Rows to answer: parquet or csv, by path or URI; with ``engine="spark"`` whatever Spark
         reads, a table of its catalog included.
     output : str
-        Folder that gets the answers. It is there when all rows are answered, and not before.
+        Folder that gets the answers. It is there when all rows are answered, and not before;
+        with ``engine="spark"`` it is whole once ``_scrib.json`` is in it.
     **parameters
         Those of ``python -m scrib_mlflow predict --help``.
 
@@ -153,7 +154,7 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
             LOGGER.info(f"loading {job.model_uri}, and {doing('spark', n_rows)}")
             answered = spark.with_answers(frame, job.model_uri, features, request)
             spark.write_answers(answered, place, mode)
-            written = spark.read_back(answered, place, digest)
+            written = spark.read_back(answered, place, digest, request)
             _check_counts(written, n_rows)
             some_rows = spark.first_rows(frame, SOME_ROWS)
             if _none_scored(written):
