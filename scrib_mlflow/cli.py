@@ -67,8 +67,8 @@ PREDICT = """Answer the rows of a table with a registered set classifier, into p
 
 Writes the columns that key names and the answers: the label or "" where it abstains, why, and which
 classes remain. A row that cannot be scored abstains with the reason invalid_scores. The folder is
-there when all rows are answered, and not before; what a run that was stopped has finished, the same
-command keeps. Exit code 0: output is whole. 1: it is not there, or is what it was before.
+there when all rows are answered, and not before; Spark writes straight to it, and it is whole once
+_scrib.json is in it. Exit code 0: the output is whole. 1: something failed.
 
 \b
 Examples:

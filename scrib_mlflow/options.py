@@ -208,9 +208,7 @@ class Predict(Settings):
     explain: bool = Field(
         False, description="add the scores, what they were compared with, and mis-coverages"
     )
-    overwrite: bool = Field(
-        False, description="replace output, once everything that takes its place is there"
-    )
+    overwrite: bool = Field(False, description="replace an output that predict wrote")
     batch_rows: int = Field(10_000, ge=1, description=BATCH)
     engine: EngineName = Field("local", description=ENGINE)
     spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)

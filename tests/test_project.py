@@ -172,17 +172,19 @@ def test_mlflow_run_of_reproduce_prints_tables_of_saved_outputs(store, project, 
 
 
 @pytest.mark.slow
-def test_mlflow_run_predicts_and_a_second_one_finds_nothing_to_do(store, project, tmp_path):
+def test_mlflow_run_predicts_and_a_second_one_is_refused(store, project, tmp_path):
     register_pipeline()
     table = draw_table(400, seed=2)
     table.to_parquet("rows.parquet")
     made = scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", mode="paper")
     table.assign(night=range(400)).to_parquet("nights.parquet")
     words = {"data": tmp_path / "nights.parquet", "output": tmp_path / "out", "key": "night"}
-    for said in ("answered 400 rows into", "holds the answers of models:/base-scrib/1 to these"):
-        done = mlflow_run(project, store, "predict", model_uri=made.model_uri, **words)
-        assert done.returncode == 0, done.stderr
-        assert said in done.stdout
+    done = mlflow_run(project, store, "predict", model_uri=made.model_uri, **words)
+    assert done.returncode == 0, done.stderr
+    assert "answered 400 rows into" in done.stdout
+    again = mlflow_run(project, store, "predict", model_uri=made.model_uri, **words)
+    assert again.returncode == 1
+    assert "is there; replace it with overwrite=true" in again.stderr
     found = pq.read_table("out")
     assert found.column("night").to_pylist() == [*range(400)]
     served = mlflow.pyfunc.load_model(made.model_uri).predict(table[FEATURES])

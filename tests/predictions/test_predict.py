@@ -20,7 +20,7 @@ from mlflow.types import ColSpec, DataType, Schema
 
 import scrib_mlflow
 from scrib_mlflow.errors import InvalidDataError, OutputError, ScribError
-from scrib_mlflow.predictions import files
+from scrib_mlflow.predictions import answers as predictions, files
 from tests.models import CLASSES, FEATURES, draw_table
 
 SERVED = {
@@ -45,6 +45,11 @@ def expected(model_uri, rows, **params):
     """Return what the served model answers to all rows at once."""
     answers = mlflow.pyfunc.load_model(model_uri).predict(rows[FEATURES], params=params)
     return answers.to_dict(orient="records")
+
+
+def names():
+    """Return the names of outputs, and of all that was left of them."""
+    return sorted(path.name for path in Path().glob("out*"))
 
 
 def answers(folder):
@@ -82,7 +87,7 @@ def test_every_row_is_answered_beside_its_key_with_the_types_of_the_signature(lo
         "_scrib.json",
         *(f"part-{i:05d}.parquet" for i in range(5)),
     ]
-    assert not Path("out.partial").exists()
+    assert names() == ["out"]
 
 
 def test_pandas_reads_the_folder_of_answers(loose, rows):
@@ -160,8 +165,7 @@ def test_a_table_without_a_row_that_can_be_scored_is_an_error_and_no_output(loos
     with pytest.raises(InvalidDataError, match="not one row of data") as error:
         scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=5)
     assert "NaN" in str(error.value)
-    assert not Path("out").exists()
-    assert not Path("out.partial").exists()
+    assert names() == []
 
 
 class Counting(mlflow.pyfunc.PythonModel):
@@ -209,57 +213,52 @@ def test_a_missing_whole_number_costs_the_answer_of_its_own_row_only(store, batc
     assert pq.read_table("out").column("count").to_pylist() == [1, None, 2, 3, 4]
 
 
-def test_the_same_command_again_does_nothing(loose, rows):
+def test_an_output_that_is_there_is_refused_unless_it_may_be_replaced(loose, rows):
     first = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name")
-    before = {path: path.stat().st_mtime_ns for path in Path("out").iterdir()}
-    again = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name")
-    assert again.already
-    assert again.predictions == first.predictions
-    assert {path: path.stat().st_mtime_ns for path in Path("out").iterdir()} == before
+    before = {path: path.read_bytes() for path in Path("out").iterdir()}
+    with pytest.raises(OutputError, match="output out is there; replace it with overwrite=true"):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name")
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == before
+    rows.iloc[1:].to_parquet("rows.parquet")
+    done = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name", overwrite=True)
+    assert (done.already, done.kept) == (first.already, first.kept) == (False, 0)
+    assert answers("out") == expected(loose.model_uri, rows.iloc[1:].reset_index(drop=True))
+    assert names() == ["out"]
 
 
-@pytest.mark.parametrize("change", ["rows", "key", "damage"])
-def test_an_output_of_something_else_is_replaced_only_if_asked(loose, rows, change):
-    scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name")
-    options = {"key": "name"}
-    if change == "rows":
-        rows.iloc[1:].to_parquet("rows.parquet")
-    elif change == "key":
-        options = {"key": "number"}
-    else:
-        part = Path("out/part-00000.parquet")
-        part.write_bytes(part.read_bytes()[:-10])
-    with pytest.raises(OutputError, match="overwrite=true"):
-        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", **options)
-    done = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", overwrite=True, **options)
-    assert not done.already
-    wanted = rows.iloc[1:] if change == "rows" else rows
-    assert answers("out") == expected(loose.model_uri, wanted.reset_index(drop=True))
-    assert sorted(path.name for path in Path().glob("out*")) == ["out"]
+def test_an_empty_folder_is_no_output(loose, rows):
+    Path("out").mkdir()
+    scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out")
+    assert answers("out") == expected(loose.model_uri, rows)
+    assert names() == ["out"]
 
 
-def test_a_folder_that_predict_did_not_write_is_never_replaced(loose, rows):
+def test_what_predict_did_not_write_is_never_replaced(loose, rows):
     Path("out").mkdir()
     Path("out/precious.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(OutputError, match="was not written by predict"):
-        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", overwrite=True)
-    assert Path("out/precious.txt").read_text(encoding="utf-8") == "mine"
-    Path("other.partial").mkdir()
-    Path("other.partial/precious.txt").write_text("mine", encoding="utf-8")
-    for name in ("spark.partial", "more.replaced"):
-        Path(name).mkdir()
-        rows.to_parquet(f"{name}/part-00000-1f.snappy.parquet")
-    for name, told in (("spark", "spark.partial is in"), ("more", "more.replaced is in")):
-        with pytest.raises(OutputError, match=told):
-            scrib_mlflow.predict(loose.model_uri, "rows.parquet", name)
-    with pytest.raises(OutputError, match="holds the data"):
-        scrib_mlflow.predict(loose.model_uri, "spark.partial", "spark")
-    assert len(pd.read_parquet("spark.partial")) == len(pd.read_parquet("more.replaced")) == 400
-    Path("link").symlink_to("more.replaced")
+    Path("out.txt").write_text("mine", encoding="utf-8")
+    for name in ("out", "out.txt"):
+        with pytest.raises(OutputError, match="was not written by predict"):
+            scrib_mlflow.predict(loose.model_uri, "rows.parquet", name, overwrite=True)
+    Path("out.link").symlink_to("out")
     with pytest.raises(OutputError, match="is a link"):
-        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "link", overwrite=True)
-    with pytest.raises(OutputError, match=r"other.partial is in the way"):
-        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "other")
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out.link", overwrite=True)
+    assert Path("out/precious.txt").read_text(encoding="utf-8") == "mine"
+    assert Path("out.txt").read_text(encoding="utf-8") == "mine"
+    assert names() == ["out", "out.link", "out.txt"]
+
+
+def test_what_lies_next_to_the_output_stays_and_leftovers_are_named(loose, rows, caplog):
+    others = ["out.partial", "out.partial-0123", "out.replaced", "out.replaced-4567", "out2"]
+    for name in others:
+        Path(name).mkdir()
+        Path(name, "_scrib.json").write_text("mine", encoding="utf-8")
+    for _ in range(2):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", overwrite=True)
+        assert names() == sorted(["out", *others])
+    assert all(Path(name, "_scrib.json").read_text(encoding="utf-8") == "mine" for name in others)
+    told = [text for text in caplog.messages if "is left of a predict that was killed" in text]
+    assert [text.split()[0] for text in told] == ["out.partial-0123", "out.replaced-4567"] * 2
 
 
 @pytest.mark.parametrize(
@@ -298,7 +297,19 @@ def test_bad_input_is_told_in_a_sentence_and_writes_nothing(loose, rows, change,
     assert sorted(Path().rglob("*")) == before
 
 
-def test_a_full_disk_is_told_and_what_is_finished_is_kept(loose, rows, monkeypatch):
+@pytest.fixture(params=["new", "there"])
+def before(request, loose, rows):
+    """What the output holds before a run that fails: nothing, or answers to be replaced."""
+    if request.param == "there":
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="number")
+    return contents("out")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).glob("*")}
+
+
+def test_a_full_disk_is_an_error_and_leaves_what_was_there(loose, before, monkeypatch):
     write_table, written = pq.write_table, []
 
     def full(table, file):
@@ -308,72 +319,72 @@ def test_a_full_disk_is_told_and_what_is_finished_is_kept(loose, rows, monkeypat
         write_table(table, file)
         written.append(file.name)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(files.pq, "write_table", full)
-        with pytest.raises(OutputError, match="No space left on device; make room"):
-            scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10)
-    assert not Path("out").exists()
-    names = sorted(path.name for path in Path("out.partial").iterdir())
-    assert names == ["_progress.json", "part-00000.parquet", "part-00001.parquet"]
-    done = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10)
-    assert done.kept == 2
-    assert answers("out") == expected(loose.model_uri, rows)
+    monkeypatch.setattr(files.pq, "write_table", full)
+    with pytest.raises(OutputError, match="out cannot be written: No space left on device; make"):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10, overwrite=True)
+    assert len(written) == 2
+    assert names() == (["out"] if before else [])
+    assert contents("out") == before
 
 
-def stop_in_the_middle(loose, monkeypatch, parts=2, **options):
-    """Run predict until some parts are there."""
-    write_part, written = files.write_part, []
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_an_interruption_in_the_middle_leaves_what_was_there(loose, before, monkeypatch, error):
+    answer = predictions.answer
 
-    def stop(*rest):
-        if len(written) == parts:
-            raise KeyboardInterrupt
-        write_part(*rest)
-        written.append(rest)
+    def stop(model, rows, request, start):
+        if start > 200:
+            raise error
+        return answer(model, rows, request, start)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "write_part", stop)
-        with pytest.raises(KeyboardInterrupt):
-            scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10, **options)
-    assert not Path("out").exists()
-
-
-@pytest.mark.parametrize("damage", ["truncated", "other rows", "zeros"])
-def test_a_part_that_is_not_whole_is_made_anew(loose, rows, monkeypatch, damage):
-    stop_in_the_middle(loose, monkeypatch)
-    part = Path("out.partial/part-00001.parquet")
-    whole = part.read_bytes()
-    if damage == "truncated":
-        part.write_bytes(whole[: len(whole) // 2])
-    elif damage == "zeros":
-        part.write_bytes(bytes(len(whole) // 2) + whole[len(whole) // 2 :])
-    else:
-        part.write_bytes(Path("out.partial/part-00000.parquet").read_bytes())
-    done = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10)
-    assert done.kept == 1
-    assert answers("out") == expected(loose.model_uri, rows)
+    monkeypatch.setattr(predictions, "answer", stop)
+    with pytest.raises(error):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10, overwrite=True)
+    assert names() == (["out"] if before else [])
+    assert contents("out") == before
 
 
-def test_parts_of_rows_that_have_moved_are_made_anew(loose, rows, monkeypatch):
-    stop_in_the_middle(loose, monkeypatch)
-    moved = rows.iloc[::-1].reset_index(drop=True)
-    moved.to_parquet("rows.parquet")
-    done = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10)
-    assert done.kept == 0
-    assert answers("out") == expected(loose.model_uri, moved)
+def test_an_output_is_put_back_where_the_new_one_cannot_take_its_name(loose, rows, monkeypatch):
+    scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="number")
+    before, rename = contents("out"), Path.rename
+
+    def refuse(path, target):
+        if ".partial-" in path.name:
+            raise PermissionError(13, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OutputError, match="Permission denied"):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", overwrite=True)
+    assert names() == ["out"]
+    assert contents("out") == before
 
 
-def test_parts_of_another_plan_are_left_out_and_that_is_said(loose, rows, monkeypatch, caplog):
-    stop_in_the_middle(loose, monkeypatch)
-    caplog.set_level("INFO", "scrib_mlflow")
-    settings = scrib_mlflow.options.Predict(
-        model_uri=loose.model_uri, data="rows.parquet", output="out", key=("name",), batch_rows=20
-    )
-    from scrib_mlflow.workflows import predict  # noqa: PLC0415
+def test_of_two_runs_the_later_one_does_not_replace_the_earlier(loose, rows, monkeypatch):
+    write_manifest = files.write_manifest
 
-    done = predict.run(settings)
-    assert done.kept == 0
-    assert "starting anew: not the same as in out.partial: key, batch_rows" in caplog.messages
-    assert answers("out") == expected(loose.model_uri, rows)
+    def meanwhile(*rest):
+        monkeypatch.setattr(files, "write_manifest", write_manifest)
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name")
+        write_manifest(*rest)
+
+    monkeypatch.setattr(files, "write_manifest", meanwhile)
+    with pytest.raises(OutputError, match="output out is there"):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="number")
+    assert names() == ["out"]
+    assert pq.read_schema("out/part-00000.parquet").names[0] == "name"
+
+
+def test_data_that_changes_while_it_is_read_is_refused(loose, rows, monkeypatch):
+    count = predictions.count_reasons
+
+    def change(table):
+        os.utime("rows.parquet", ns=(1, 1))
+        return count(table)
+
+    monkeypatch.setattr(files, "count_reasons", change)
+    with pytest.raises(InvalidDataError, match="changed while it was read"):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10)
+    assert names() == []
 
 
 class Slow(mlflow.pyfunc.PythonModel):
@@ -387,7 +398,7 @@ class Slow(mlflow.pyfunc.PythonModel):
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_output_and_the_next_goes_on(store):
+def test_a_run_that_is_ended_leaves_no_output_and_a_killed_one_its_folder(store):
     table = numbered(600)
     table.to_parquet("rows.parquet")
     with mlflow.start_run():
@@ -404,24 +415,19 @@ def test_a_killed_run_leaves_no_output_and_the_next_goes_on(store):
     words += ["--key", "name", "--batch_rows", "10"]
     command = [sys.executable, "-m", "scrib_mlflow", *words]
     environment = {**os.environ, "MLFLOW_TRACKING_URI": store}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and not Path("out.partial/part-00001.parquet").exists():
-        time.sleep(0.05)
-    time.sleep(0.5)  # in the middle of the third
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not Path("out").exists()
-    finished = sorted(Path("out.partial").glob("part-*"))
-    assert len(finished) in {2, 3}
-    times = {path.name: path.stat().st_mtime_ns for path in finished}
+    for sent, code, left in ((signal.SIGTERM, 143, 0), (signal.SIGKILL, -signal.SIGKILL, 1)):
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 100
+        while time.monotonic() < deadline and not [*Path().glob("out.partial-*/part-00001*")]:
+            time.sleep(0.05)
+        process.send_signal(sent)
+        process.communicate()
+        assert process.returncode == code
+        assert len(names()) == left
+    (killed,) = names()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert f"kept {len(finished)} of 6 parts of an earlier run" in done.stderr
+    assert f"{killed} is left of a predict that was killed" in done.stderr
     assert "answered 600 rows into out: 6 parquet files" in done.stdout
-    kept = {name: Path("out", name).stat().st_mtime_ns for name in times}
-    assert kept == times
-    undisturbed = scrib_mlflow.predict(
-        made.model_uri, "rows.parquet", "other", key="name", batch_rows=100
-    )
-    assert undisturbed.predictions.n_rows == 600
+    assert names() == ["out", killed]
+    scrib_mlflow.predict(made.model_uri, "rows.parquet", "other", key="name", batch_rows=100)
     assert pq.read_table("out").equals(pq.read_table("other"))

@@ -1,9 +1,8 @@
-"""Predict with Spark: the answers of the local engine, and a folder that is whole or not there."""
+"""Predict with Spark: the answers of the local engine, whole where `_scrib.json` is."""
 
 import math
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +12,6 @@ from scrib_mlflow.errors import ScribError
 from scrib_mlflow.predictions import spark
 from tests.predictions.test_predict import SERVED, numbered
 
-pytestmark = pytest.mark.slow
 pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 SPARK = {
@@ -47,10 +45,15 @@ def by_name(folder):
     return found.take(pa.compute.sort_indices(found, [("name", "ascending")]))
 
 
-@pytest.mark.parametrize("explain", [False, True])
+def outputs():
+    return sorted(path.name for path in Path().iterdir() if path.name not in {"rows", "near"})
+
+
+@pytest.mark.parametrize("explain", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_spark_writes_what_the_local_engine_writes(loose, rows, explain):
     options = {"key": "name,number", "explain": explain, "batch_rows": 10}
-    done = scrib_mlflow.predict(loose.model_uri, "rows", "far", **options, **SPARK)
+    far = "far" if explain else (Path.cwd() / "far").as_uri()
+    done = scrib_mlflow.predict(loose.model_uri, "rows", far, **options, **SPARK)
     near = scrib_mlflow.predict(loose.model_uri, "rows", "near", **options)
     first, second = by_name("far").to_pylist(), by_name("near").to_pylist()
     for mine, yours in zip(first, second, strict=True):
@@ -58,125 +61,105 @@ def test_spark_writes_what_the_local_engine_writes(loose, rows, explain):
     assert first == second
     assert done.predictions.reasons == near.predictions.reasons
     assert done.predictions.reasons["invalid_scores"] == 31
-    assert done.predictions.data.digest == near.predictions.data.digest
+    assert done.predictions.data == near.predictions.data
     assert done.predictions.columns == near.predictions.columns
-    found = pq.read_table("far").schema
+    schema = pq.read_table("far").schema
     types = {"name": pa.string(), "number": pa.int64(), **SERVED}
-    assert {name: found.field(name).type for name in types} == types
-    assert found.names == pq.read_table("near").schema.names
-    assert sorted(path.name for path in Path("far").iterdir()) == [
-        "_scrib.json",
-        *(f"part-{i:05d}-00000.parquet" for i in range(3)),
-    ]
-    assert scrib_mlflow.predict(loose.model_uri, "rows", "far", **options, **SPARK).already
+    assert {name: schema.field(name).type for name in types} == types
+    assert schema.names == pq.read_table("near").schema.names
+    manifest = Path("far/_scrib.json").read_text(encoding="utf-8")
+    assert scrib_mlflow.from_json(manifest) == done.predictions
+    written = {path.name: pq.read_metadata(path).num_rows for path in Path("far").glob("part-*")}
+    assert {part.name: part.n_rows for part in done.predictions.parts} == written
+    assert Path("far/_SUCCESS").exists()
+    assert outputs() == ["far"]
 
 
-def test_a_csv_and_a_table_of_the_catalog_are_answered(loose, rows, session):
+@pytest.mark.slow
+def test_a_table_of_the_catalog_is_answered(loose, rows, session):
     scrib_mlflow.predict(loose.model_uri, "rows", "near", key="name")
-    rows.drop(columns="number").to_csv("rows.csv", index=False)
-    scrib_mlflow.predict(loose.model_uri, "rows.csv", "csv", key="name", **SPARK)
     session.read.parquet(Path("rows").absolute().as_uri()).createOrReplaceTempView("nights")
     scrib_mlflow.predict(loose.model_uri, "nights", "table", key="name", **SPARK)
-    assert by_name("csv").to_pylist() == by_name("near").to_pylist()
     assert by_name("table").to_pylist() == by_name("near").to_pylist()
 
 
+@pytest.mark.slow
 def test_paths_may_hold_what_means_something_to_spark(loose, rows):
     odd = Path("a b%20 {1}[x]*?ü#")
     Path("rows").rename(odd)
     done = scrib_mlflow.predict(loose.model_uri, str(odd), f"{odd} out", key="name", **SPARK)
     scrib_mlflow.predict(loose.model_uri, str(odd), "near", key="name")
     assert by_name(done.output).to_pylist() == by_name("near").to_pylist()
-    assert sorted(path.name for path in Path().iterdir()) == sorted(
-        [str(odd), f"{odd} out", "near"]
-    )
+    assert outputs() == sorted([str(odd), f"{odd} out"])
 
 
-def test_whole_slices_of_a_run_that_was_stopped_are_kept(loose, rows, monkeypatch):
-    write_slice = spark.write_slice
-    options = {"key": "name", **SPARK}
-
-    def stop(frame, folder, number, sealed):
-        if number == 2:
-            raise KeyboardInterrupt
-        return write_slice(frame, folder, number, sealed)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(spark, "write_slice", stop)
-        with pytest.raises(KeyboardInterrupt):
-            scrib_mlflow.predict(loose.model_uri, "rows", "out", **options)
-    assert not Path("out").exists()
-    broken = Path("out.partial/part-00001-00000.parquet")
-    broken.write_bytes(broken.read_bytes()[:-20])
-    done = scrib_mlflow.predict(loose.model_uri, "rows", "out", **options)
-    assert done.kept == 1
-    scrib_mlflow.predict(loose.model_uri, "rows", "near", key="name")
-    assert by_name("out").to_pylist() == by_name("near").to_pylist()
-
-
-def test_a_slice_of_a_file_that_has_changed_is_made_anew(loose, rows, monkeypatch):
-    write_slice = spark.write_slice
-
-    def stop(frame, folder, number, sealed):
-        if number == 2:
-            raise KeyboardInterrupt
-        return write_slice(frame, folder, number, sealed)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(spark, "write_slice", stop)
-        with pytest.raises(KeyboardInterrupt):
-            scrib_mlflow.predict(loose.model_uri, "rows", "out", key="name", **SPARK)
-    pd.read_parquet("rows/0.parquet").iloc[:50].to_parquet("rows/0.parquet")
-    done = scrib_mlflow.predict(loose.model_uri, "rows", "out", key="name", **SPARK)
-    assert done.kept == 1
-    assert done.predictions.n_rows == 250
-
-
+@pytest.mark.slow
 def test_a_table_without_a_row_that_can_be_scored_is_an_error_and_no_output(loose):
     table = numbered(30)
     table["x0"] = math.nan
     table.to_parquet("rows.parquet")
     with pytest.raises(ScribError, match="not one row of data"):
         scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", **SPARK)
-    assert not Path("out").exists()
-    assert not Path("out.partial").exists()
+    assert outputs() == ["rows.parquet"]
 
 
-def test_rows_of_another_kind_are_told_with_one_of_them(loose, rows):
+@pytest.mark.slow
+def test_a_job_that_fails_leaves_nothing_in_the_way_of_the_next(loose, rows):
     rows.assign(x0="text").to_parquet("texts.parquet")
     with pytest.raises(ScribError, match=r"the model refuses .*'x0': 'text'") as error:
         scrib_mlflow.predict(loose.model_uri, "texts.parquet", "out", **SPARK)
     assert "Incompatible input types for column x0" in str(error.value)
     assert "\n" not in str(error.value)
-    assert not [*Path().glob("out*")]
-
-
-def test_where_only_spark_can_write_it_is_whole_or_not_there_and_nothing_else_is_lost(
-    loose, rows, session, tmp_path
-):
-    conf = session.sparkContext._jsc.hadoopConfiguration()
-    (tmp_path / "store" / "own").mkdir(parents=True)
-    (tmp_path / "store" / "own" / "mine.txt").write_text("mine")
-    conf.set("fs.viewfs.mounttable.far.link./store", (tmp_path / "store").as_uri())
-    place = "viewfs://far/store/out"
-    done = scrib_mlflow.predict(loose.model_uri, "rows", place, key="name", **SPARK)
-    assert done.predictions.n_rows == 300
-    again = scrib_mlflow.predict(loose.model_uri, "rows", place, key="name", **SPARK)
-    assert again.already
-    assert again.predictions == done.predictions
-    with pytest.raises(ScribError, match="overwrite=true"):
-        scrib_mlflow.predict(loose.model_uri, "rows", place, key="number", **SPARK)
+    assert not [*Path("out").glob("*")]
+    scrib_mlflow.predict(loose.model_uri, "rows", "out", key="name", **SPARK)
     scrib_mlflow.predict(loose.model_uri, "rows", "near", key="name")
-    assert by_name(tmp_path / "store" / "out").to_pylist() == by_name("near").to_pylist()
+    assert by_name("out").to_pylist() == by_name("near").to_pylist()
+
+
+@pytest.mark.slow
+def test_an_output_with_other_rows_than_the_data_gets_no_manifest(loose, rows, monkeypatch):
+    read_back = spark.read_back
+
+    def others(answers, place, *rest):
+        answers.limit(7).write.mode("append").parquet(place)
+        return read_back(answers, place, *rest)
+
+    monkeypatch.setattr(spark, "read_back", others)
+    with pytest.raises(ScribError, match="data had 300 rows, but 307 answers were written"):
+        scrib_mlflow.predict(loose.model_uri, "rows", "out", **SPARK)
+    assert not Path("out/_scrib.json").exists()
+    with pytest.raises(ScribError, match="was not written by predict, or not to its end"):
+        scrib_mlflow.predict(loose.model_uri, "rows", "out", overwrite=True, **SPARK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["here", "where only Spark can write"])
+def test_only_what_predict_wrote_is_replaced_and_nothing_else_is_lost(
+    loose, rows, session, tmp_path, place
+):
+    store = tmp_path / "store"
+    (store / "own").mkdir(parents=True)
+    (store / "own" / "mine.txt").write_text("mine")
+    conf = session.sparkContext._jsc.hadoopConfiguration()
+    conf.set("fs.viewfs.mounttable.far.link./store", store.as_uri())
+    folder = "store" if place == "here" else "viewfs://far/store"
+    done = scrib_mlflow.predict(loose.model_uri, "rows", f"{folder}/out", key="name", **SPARK)
+    assert done.predictions.n_rows == 300
+    scrib_mlflow.predict(loose.model_uri, "rows", "near", key="name")
+    assert by_name(store / "out").to_pylist() == by_name("near").to_pylist()
+    with pytest.raises(ScribError, match="is there; replace it with overwrite=true"):
+        scrib_mlflow.predict(loose.model_uri, "rows", f"{folder}/out", key="name", **SPARK)
     replaced = scrib_mlflow.predict(
-        loose.model_uri, "rows", place, key="number", overwrite=True, **SPARK
+        loose.model_uri, "rows", f"{folder}/out", key="number", overwrite=True, **SPARK
     )
     assert replaced.predictions.key == ("number",)
-    with pytest.raises(ScribError, match="predict has not written it"):
+    assert pq.read_table(store / "out").schema.names[0] == "number"
+    assert pq.read_table(store / "out").num_rows == 300
+    with pytest.raises(ScribError, match="was not written by predict"):
+        scrib_mlflow.predict(loose.model_uri, "rows", f"{folder}/own", overwrite=True, **SPARK)
+    with pytest.raises(ScribError, match=r"lie in each other|holds the data"):
         scrib_mlflow.predict(
-            loose.model_uri, "rows", "viewfs://far/store/own", overwrite=True, **SPARK
+            loose.model_uri, f"{folder}/out", f"{folder}/out/", overwrite=True, **SPARK
         )
-    with pytest.raises(ScribError, match="lie in each other"):
-        scrib_mlflow.predict(loose.model_uri, place, f"{place}/", overwrite=True, **SPARK)
-    assert (tmp_path / "store" / "own" / "mine.txt").read_text() == "mine"
-    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == ["out", "own"]
+    assert (store / "own" / "mine.txt").read_text() == "mine"
+    assert sorted(path.name for path in store.iterdir()) == ["out", "own"]
