@@ -193,18 +193,20 @@ def _describe(command: str, name: str, schema: Mapping[str, Any]) -> OptionHelp:
 
     shape = schema["properties"][name]
     kinds = [part for part in shape.get("anyOf", [shape]) if part["type"] != "null"]
-    default = shape.get("default")
     return OptionHelp(
         name=name,
         value=_value(kinds) or look_up("value", options.VALUES),
         limits=_limits(kinds[0]),
-        default=look_up("unset", options.UNSET) if default in (None, []) else _plain(default),
+        default=_plain(shape.get("default")) or look_up("unset", options.UNSET),
         required=name in schema.get("required", ()),
         text=look_up("description", ChainMap(*options.SECTIONS.values())),
     )
 
 
 def _plain(default: Any) -> str:
+    """Return a default as text; no value and a flag that is off are empty."""
+    if default in (None, []) or default is False:
+        return ""
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
@@ -252,7 +254,7 @@ class Command(click.Command):
 
 
 def _row(option: OptionHelp) -> tuple[str, str]:
-    default = f"default: {option.default}" if option.value and option.default else ""
+    default = f"default: {option.default}" if option.default else ""
     required = "required" if option.required else ""
     extra = "; ".join(part for part in (required, default, option.limits) if part)
     text = f"{option.text}  [{extra}]" if extra else option.text
@@ -261,7 +263,9 @@ def _row(option: OptionHelp) -> tuple[str, str]:
 
 def _option(name: str, field: FieldInfo) -> click.Parameter:
     """Return an option that takes any text, which its setting checks; a flag may have none."""
-    flag = {"is_flag": False, "flag_value": "true"} if field.annotation is bool else {}
+    flag: dict[str, Any] = (
+        {"is_flag": False, "flag_value": "true"} if field.annotation is bool else {}
+    )
     return click.Option([f"--{name}"], required=field.is_required(), **flag)
 
 

@@ -365,7 +365,7 @@ UNSET = {  # what happens without a value
     "gate.overall_target": "the version's",
     "gate.confidence": "the version's",
     "candidate_coverage": "the confidence",
-    "compare.overall_target": "none; for SGR, the mean of the risk targets, weighted by class",
+    "compare.overall_target": "none; for SGR, the mean of the risk targets, weighted by class size",
     "certify_fraction": "0.7, or 0.9 with path_data",
     "frontier.certify_fraction": "0.7",
     "compare.certify_fraction": "0.7",
