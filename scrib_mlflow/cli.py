@@ -173,15 +173,15 @@ def describe(kind: type[Settings]) -> dict[str, list[OptionHelp]]:
     """Return the options of a command under their headings, those that most people need first."""
     command, schema = kind.__name__.lower(), kind.model_json_schema()
     first = options.MOST_USED.get(command, "").split()
-    headings: dict[str, list[str]] = {"Most used": first, "Options": []}
+    headings = {"Most used": first, "Options": [], **{name: [] for name in options.SECTIONS}}
     for name, shape in schema["properties"].items():
-        heading = "Options" if "description" in shape else options.section_of(command, name)
         if name not in first:
-            headings.setdefault(heading, []).append(name)
+            own = "description" in shape  # settings outside the package bring their texts
+            headings["Options" if own else options.section_of(command, name)].append(name)
     return {
-        heading: [_describe(command, name, schema) for name in headings[heading]]
-        for heading in ("Most used", "Options", *options.SECTIONS)
-        if headings.get(heading)
+        heading: [_describe(command, name, schema) for name in names]
+        for heading, names in headings.items()
+        if names
     }
 
 
