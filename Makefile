@@ -6,7 +6,7 @@ comma := ,
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo test test-all lint format options bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ format: $(INSTALLED)  ## format the code and repair what ruff can repair
 	@echo "== ruff: repair and format"
 	@$(PYTHON) -m ruff check --fix-only
 	@$(PYTHON) -m ruff format
+
+options: $(INSTALLED)  ## write MLproject and the reference's option tables anew
+	@$(PYTHON) -m docs.write_options
 
 bench: $(INSTALLED)  ## print the figures of docs/benchmarks.md, a few minutes
 	@echo "== benchmarks"

@@ -17,7 +17,7 @@ from experiments.tables import PaperTable
 from scrib_mlflow.core.targets import DEFAULT
 from scrib_mlflow.errors import InvalidSettingsError
 from scrib_mlflow.messages import nearest
-from scrib_mlflow.options import LIST, MAPPING, Names, Rates, Settings
+from scrib_mlflow.options import Names, Rates, Seed, Settings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.report import words
@@ -39,26 +39,30 @@ class Reproduce(Settings):
 
     experiments: Names | None = Field(
         None,
-        description="which: class_risks, by_group, overall_risk, unequal_targets, one_threshold, "
-        f"correlation, optimisers; default: all; {LIST}",
+        description="which experiments to run: class_risks, by_group, overall_risk, "
+        "unequal_targets, one_threshold, correlation, optimisers",
+        json_schema_extra={"unset": "all"},
     )
     outputs: str | None = Field(
         None,
-        description="folder of saved model outputs to run on in place of the data at hand: npz "
-        "files with probs (n, k) and y (n,), perhaps groups (n,) and class_names (k,)",
+        description="folder of saved model outputs to use in place of the data at hand: npz files "
+        "with probs (n, k) and y (n,), perhaps groups (n,) and class_names (k,)",
+        json_schema_extra={"value": "FOLDER"},
     )
     targets: Rates = Field(
         datasets.TARGET,
-        description="risk target of every class, by the name of a saved output (its file without "
-        f".npz) where they differ: {MAPPING}",
+        description="risk target of every class; where they differ, by the name of a saved output "
+        "(its file without .npz), such as '{ecg: 0.15, default: 0.1}'",
     )
     size: Literal["small", "full"] = Field(
         "small", description="small: minutes; full: more data and as many repeats as in the paper"
     )
     repeats: Annotated[int, Field(ge=2, le=1000)] | None = Field(
-        None, description="random splits of each data set; default: 3, with size=full 20"
+        None,
+        description="random splits of each data set",
+        json_schema_extra={"unset": "3, or 20 with size=full"},
     )
-    seed: int = Field(0, ge=0, lt=2**32, description="of the data, the splits and the searches")
+    seed: Seed = Field(0, description="seed of the data, the splits and the searches")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

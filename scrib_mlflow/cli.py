@@ -10,60 +10,69 @@ import logging
 import os
 import signal
 import sys
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 from tqdm import tqdm
 
 from scrib_mlflow import __version__, options
 from scrib_mlflow.options import Settings
 
-CALIBRATE = """Make a registered classifier a set classifier, certify it, and register it.
+CALIBRATE = """Turn a registered classifier into a certified set classifier.
 
-Scores the labelled rows with the registered model. Some of them draw a path of set classifiers,
-from the one most likely to keep the risk targets to the one that abstains least; the others test it
-in that order, and the last that passes is certified. Each has a threshold for every class or, with
-rule=optimal, a price, which abstains less where scores are probabilities of three or more classes.
-Logs tables and figures, and registers a model that serves sets, under the alias candidate.
+The result is a new registered version, under the alias candidate. It answers with one class where
+that is safe, and abstains elsewhere. If it is certified, each class keeps its risk target on new
+rows, with the confidence that you choose. The run holds tables, figures and a report.
+
+The registered model scores the labelled rows. Some rows draw a path of set classifiers, from the
+one most likely to keep the targets to the one that abstains least. The other rows test them in this
+order. The last one that passes is certified.
 
 \b
 Examples:
   python -m scrib_mlflow calibrate --model_uri models:/sleep/3 \\
       --data validation.parquet --label stage
   python -m scrib_mlflow calibrate --model_uri models:/sleep@champion \\
-      --data validation.csv --label stage --risk_targets "{N1: 0.2, default: 0.1}" \\
-      --rule optimal
-  mlflow run . -e calibrate --env-manager local -P model_uri=models:/sleep/3 \\
-      -P data=validation.parquet -P label=stage -P risk_targets=targets.yaml
+      --data validation.csv --label stage --rule optimal \\
+      --risk_targets "{N1: 0.2, default: 0.1}" --require_certificate
+  mlflow run . -e calibrate --env-manager local \\
+      -P model_uri=models:/sleep/3 -P data=validation.parquet \\
+      -P label=stage -P risk_targets=targets.yaml
 """
 EVALUATE = """Measure a registered set classifier on labelled rows.
 
-Logs and prints risks with exact upper bounds, class by class, and how often it abstains. The
-bounds hold for rows that the fit has not seen.
+Prints and logs, for each class, the risk with its exact upper bound and the share of rows that
+abstain. The bounds hold for rows that the fit has not seen.
 
 \b
 Example:
-  python -m scrib_mlflow evaluate --model_uri models:/sleep-scrib@candidate \\
-      --data test.parquet --label stage
+  python -m scrib_mlflow evaluate --data test.parquet --label stage \\
+      --model_uri models:/sleep-scrib@candidate
 """
-GATE = """Move a registry alias to a set classifier, if the evidence meets the policy.
+GATE = """Move a registry alias to a set classifier if it meets a policy.
 
-Asks whether its certificate is intact and its targets are as strict as the policy's, whether fresh
-rows refute it (or, with evidence=fresh, certify it by themselves), and whether it abstains too
-often. Exit code 0: the alias is on the version. 1: it is where it was, and the table says why.
+The gate checks three things. Is the certificate intact, with targets as strict as the policy's? Do
+fresh rows refute it (or, with --evidence fresh, certify it by themselves)? Does it abstain too
+often? Exit code 0: the alias is on the version. Exit code 1: the alias did not move, and the table
+says why.
 
 \b
 Examples:
-  python -m scrib_mlflow gate --model_uri models:/sleep-scrib@candidate --alias champion
-  python -m scrib_mlflow gate --model_uri models:/sleep-scrib/4 --alias champion \\
-      --data test.parquet --label stage --max_abstention 0.4 --max_abstention_increase 0.02
-  mlflow run . -e gate --env-manager local -P model_uri=models:/sleep-scrib/4 \\
-      -P alias=champion -P risk_targets="{N1: 0.2, default: 0.1}"
+  python -m scrib_mlflow gate --alias champion \\
+      --model_uri models:/sleep-scrib@candidate
+  python -m scrib_mlflow gate --model_uri models:/sleep-scrib/4 \\
+      --alias champion --data test.parquet --label stage \\
+      --max_abstention 0.4 --max_abstention_increase 0.02
+  mlflow run . -e gate --env-manager local -P alias=champion \\
+      -P model_uri=models:/sleep-scrib/4 \\
+      -P risk_targets="{N1: 0.2, default: 0.1}"
 """
-PREDICT = """Answer the rows of a table with a registered set classifier, into parquet files.
+PREDICT = """Answer the rows of a table with a registered set classifier.
 
 Writes the columns that key names and the answers: the label or "" where it abstains, why, and which
 classes remain. A row that cannot be scored abstains with the reason invalid_scores. The folder is
@@ -72,49 +81,55 @@ _scrib.json is in it. Exit code 0: the output is whole. 1: something failed.
 
 \b
 Examples:
-  python -m scrib_mlflow predict --model_uri models:/sleep-scrib@champion \\
-      --data nights.parquet --output answers --key patient,epoch
-  mlflow run . -e predict --env-manager local -P model_uri=models:/sleep-scrib@champion \\
-      -P data=/data/nights -P output=/data/answers -P key=patient,epoch -P engine=spark \\
+  python -m scrib_mlflow predict --data nights.parquet --output answers \\
+      --model_uri models:/sleep-scrib@champion --key patient,epoch
+  mlflow run . -e predict --env-manager local \\
+      -P model_uri=models:/sleep-scrib@champion -P data=/data/nights \\
+      -P output=/data/answers -P key=patient,epoch -P engine=spark \\
       -P spark_options="{spark.master: 'local[4]'}"
 """
-PLAN = """Say what can be certified with labelled rows, before anything is fitted.
+PLAN = """Say what your labelled rows can certify, before any fit.
 
-For each class: the lowest target that its rows can certify, the certain rows that its target
-needs, and the chance of passing.
+Prints, for each class, the lowest target that its rows can certify, how many certain rows your
+target needs, and the chance to pass.
 
 \b
 Example:
-  python -m scrib_mlflow plan --data validation.parquet --label stage --risk_targets 0.05
+  python -m scrib_mlflow plan --data validation.parquet --label stage \\
+      --risk_targets 0.05
 """
-COMPARE = """Compare SCRIB with other methods on rows that calibrate would fit.
+COMPARE = """Compare SCRIB with other methods on your rows.
 
-The classifier's scores under SCRIB, the optimal rule, SCRIB- (one threshold for all classes), SGR
-(a bound on the overall risk), LABEL (mis-coverage by class) and plain top-1. All are fitted on the
-same random half of the rows and measured on the other half, several times. The rows that calibrate
-would certify on take no part, so choosing by this table spends no certificate.
+Prints how often each method abstains and by how much it misses the targets: SCRIB, the optimal
+rule, SCRIB- (one threshold for all classes), SGR (a bound on the overall risk), LABEL (mis-coverage
+by class) and the top class. Each is fitted on a random half of the rows and measured on the other
+half, several times. The rows that calibrate would certify on take no part: you can choose a method
+by this table, and the certificate still holds.
 
 \b
 Examples:
   python -m scrib_mlflow compare --model_uri models:/sleep/3 \\
-      --data validation.parquet --label stage --risk_targets "{N1: 0.2, default: 0.1}"
-  mlflow run . -e compare --env-manager local -P model_uri=models:/sleep/3 \\
-      -P data=validation.parquet -P label=stage -P group=patient -P repeats=50
+      --data validation.parquet --label stage \\
+      --risk_targets "{N1: 0.2, default: 0.1}"
+  mlflow run . -e compare --env-manager local \\
+      -P model_uri=models:/sleep/3 -P data=validation.parquet \\
+      -P label=stage -P group=patient -P repeats=50
 """
-FRONTIER = """Say which targets can be afforded: abstention against target, before calibrate.
+FRONTIER = """Show what each target costs in abstention, before calibrate.
 
-Fits a set classifier at each of many targets, all classes together and one class at a time around
-the chosen ones, on half of the rows that calibrate would fit, and measures them on the other half.
-Says how often it abstains at each target, which class is the expensive one, and which targets
-calibrate is predicted to certify with the rows that it keeps for that. Their labels stay unread, so
-picking targets by this table spends no certificate.
+Prints how often a set classifier abstains at each of many targets, which class costs the most
+abstention, and which targets calibrate is predicted to certify. Targets move for all classes
+together, and for one class at a time. Each set classifier is fitted on half of the rows that
+calibrate would fit, and measured on the other half. The labels of the certify rows are not used:
+you can choose targets by this table, and the certificate still holds.
 
 \b
 Examples:
   python -m scrib_mlflow frontier --model_uri models:/sleep/3 \\
       --data validation.parquet --label stage --group patient
-  mlflow run . -e frontier --env-manager local -P model_uri=models:/sleep/3 \\
-      -P data=validation.parquet -P label=stage -P risk_targets="{N1: 0.2, default: 0.1}" \\
+  mlflow run . -e frontier --env-manager local \\
+      -P model_uri=models:/sleep/3 -P data=validation.parquet \\
+      -P label=stage -P risk_targets="{N1: 0.2, default: 0.1}" \\
       -P lowest=0.02 -P highest=0.3
 """
 REGISTER = """Register the model of a calibrate run that could not register it.
@@ -123,66 +138,162 @@ REGISTER = """Register the model of a calibrate run that could not register it.
 Example:
   python -m scrib_mlflow register --run_id 0123456789abcdef0123456789abcdef
 """
-DEMO = """The whole story on real data, in a minute or two: train, register, calibrate, gate, serve.
+DEMO = """See it all on real data: train, register, calibrate, gate, serve.
 
-Everything stays in one folder; nothing else on this machine is touched.
+Takes a minute or two. Everything stays in one folder; nothing else on this machine changes.
 
 \b
 Example:
   python -m scrib_mlflow demo --folder scrib_demo
 """
+CONTEXT = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+FIRST_COLUMN = 30  # as wide as click lets it be
+LIMITS = {  # as JSON schema names them
+    "exclusiveMinimum": "{}<x",
+    "minimum": "{}<=x",
+    "exclusiveMaximum": "x<{}",
+    "maximum": "x<={}",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
-def main() -> None:
-    """Class-specific risk control with abstention for models of an MLflow registry.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionHelp:
+    """What help and the reference say of an option."""
 
-    \b
-    The usual order:
-      plan        what can be certified with the rows at hand
-      frontier    which targets can be afforded, by rows that certify nothing
-      compare     which method suits them, by rows that certify nothing
-      calibrate   a registered classifier becomes a certified set classifier
-      evaluate    measure it on other rows
-      gate        move an alias to it, if it keeps what a policy asks for
-      predict     answer the rows of a table, into parquet files
-      or          mlflow models serve -m models:/NAME-scrib@candidate --env-manager local
-
-    Each command has its own help: python -m scrib_mlflow calibrate --help. Where the store is says
-    MLFLOW_TRACKING_URI, as for MLflow itself.
-    """  # noqa: D301  # \b keeps click from filling the lines
+    name: str
+    value: str  # what to type; empty for a flag
+    limits: str
+    default: str
+    required: bool
+    text: str
 
 
-def make_command(name: str, kind: type[Settings], text: str, module: str) -> click.Command:
-    """Return a command with an option for every setting; the module has its `run`."""
+def describe(kind: type[Settings]) -> dict[str, list[OptionHelp]]:
+    """Return the options of a command under their headings, those that most people need first."""
+    command, schema = kind.__name__.lower(), kind.model_json_schema()
+    first = options.MOST_USED.get(command, "").split()
+    headings = {"Most used": first, "Options": [], **{name: [] for name in options.SECTIONS}}
+    for name, shape in schema["properties"].items():
+        if name not in first:
+            own = "description" in shape  # settings outside the package bring their texts
+            headings["Options" if own else options.section_of(command, name)].append(name)
+    return {
+        heading: [_describe(command, name, schema) for name in names]
+        for heading, names in headings.items()
+        if names
+    }
 
-    def call(**given: Any) -> None:
-        from scrib_mlflow.errors import ScribError  # noqa: PLC0415  # as late as the others
 
-        _quiet()
-        _show_logs()
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is tidied up
-        try:
-            parameters = importlib.import_module("scrib_mlflow.parameters")
-            chosen = parameters.read_settings(kind, given)
-            workflow: ModuleType = importlib.import_module(module)
-            done = workflow.run(chosen)
-        except ScribError as error:
-            _say(f"error: {error}")
-            sys.exit(1)
-        except Exception as error:
-            if not _is_outside(error):
-                raise
-            _say(f"error: {type(error).__name__}: {' '.join(str(error).split())[:1000]}")
-            sys.exit(1)
-        _print(workflow.summary(done))
-        if hasattr(workflow, "exit_code"):
-            sys.exit(workflow.exit_code(done))
+def _describe(command: str, name: str, schema: Mapping[str, Any]) -> OptionHelp:
+    """Return the help of an option: its field's own words, else those of the tables."""
 
-    for field_name, field in reversed(kind.model_fields.items()):
-        call = _option(field_name, field)(call)
-    return click.command(name, help=text)(call)
+    def look_up(key: str, table: Mapping[str, str]) -> str:
+        return shape.get(key) or table.get(f"{command}.{name}") or table.get(name, "")
+
+    shape = schema["properties"][name]
+    kinds = [part for part in shape.get("anyOf", [shape]) if part["type"] != "null"]
+    return OptionHelp(
+        name=name,
+        value=_value(kinds) or look_up("value", options.VALUES),
+        limits=_limits(kinds[0]),
+        default=_plain(shape.get("default")) or look_up("unset", options.UNSET),
+        required=name in schema.get("required", ()),
+        text=look_up("description", ChainMap(*options.SECTIONS.values())),
+    )
+
+
+def _plain(default: Any) -> str:
+    """Return a default as text; no value and a flag that is off are empty."""
+    if default in (None, []) or default is False:
+        return ""
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _value(kinds: Sequence[Mapping[str, Any]]) -> str:
+    """Return what to type for one of these types of a JSON schema."""
+    if "enum" in kinds[0]:
+        return f"[{'|'.join(kinds[0]['enum'])}]"
+    if len(kinds) > 1:
+        return "NUMBER|YAML|FILE"
+    values = {"number": "FLOAT", "integer": "INTEGER", "array": "NAMES", "object": "YAML|FILE"}
+    return values.get(kinds[0]["type"], "")
+
+
+def _limits(kind: Mapping[str, Any]) -> str:
+    """Return the range of a number, such as 0<x<=1."""
+    ends = [end.format(kind[key]) for key, end in LIMITS.items() if key in kind]
+    return "".join(ends).replace("xx", "x")
+
+
+class Command(click.Command):
+    """A command that is made of its settings; the module has its `run`."""
+
+    def __init__(self, name: str, kind: type[Settings], text: str, module: str) -> None:
+        params = [_option(name, field) for name, field in kind.model_fields.items()]
+        super().__init__(
+            name,
+            params=params,
+            callback=lambda **values: _run(kind, module, values),
+            help=text,
+            short_help=text.split("\n", 1)[0].removesuffix("."),
+            context_settings=CONTEXT,
+        )
+        self.kind = kind
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings, then what to type for their values."""
+        headings = describe(self.kind)
+        values = {option.value for shown in headings.values() for option in shown}
+        notes = [(key, note) for key, note in options.VALUE_NOTES.items() if key in values]
+        sections = {heading: [*map(_row, shown)] for heading, shown in headings.items()}
+        for heading, rows in (sections | ({"Values": notes} if notes else {})).items():
+            aligned = [(name.ljust(FIRST_COLUMN), text) for name, text in rows]
+            with formatter.section(heading):
+                formatter.write_dl(aligned)
+
+
+def _row(option: OptionHelp) -> tuple[str, str]:
+    default = f"default: {option.default}" if option.default else ""
+    required = "required" if option.required else ""
+    extra = "; ".join(part for part in (required, default, option.limits) if part)
+    text = f"{option.text}  [{extra}]" if extra else option.text
+    return f"--{option.name} {option.value}".strip(), text
+
+
+def _option(name: str, field: FieldInfo) -> click.Parameter:
+    """Return an option that takes any text, which its setting checks; a flag may have none."""
+    flag: dict[str, Any] = (
+        {"is_flag": False, "flag_value": "true"} if field.annotation is bool else {}
+    )
+    return click.Option([f"--{name}"], required=field.is_required(), **flag)
+
+
+def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
+    """Run a command and print its summary; what its user can put right is one line."""
+    from scrib_mlflow.errors import ScribError  # noqa: PLC0415  # as late as the others
+
+    _quiet()
+    _show_logs()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is tidied up
+    try:
+        parameters = importlib.import_module("scrib_mlflow.parameters")
+        settings = parameters.read_settings(kind, values)
+        workflow: ModuleType = importlib.import_module(module)
+        result = workflow.run(settings)
+    except ScribError as error:
+        _fail(str(error))
+    except Exception as error:
+        if not _is_outside(error):
+            raise
+        _fail(f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}")
+    click.echo(workflow.summary(result))
+    if hasattr(workflow, "exit_code"):
+        sys.exit(workflow.exit_code(result))
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"error: {text}", err=True)
+    sys.exit(1)
 
 
 def _is_outside(error: Exception) -> bool:
@@ -190,14 +301,6 @@ def _is_outside(error: Exception) -> bool:
     from mlflow.exceptions import MlflowException  # noqa: PLC0415
 
     return isinstance(error, MlflowException | OSError)
-
-
-def _option(name: str, field: FieldInfo) -> Any:
-    required = field.default is PydanticUndefined
-    shown = "" if required or field.default in {None, ()} else f"  [default: {field.default}]"
-    return click.option(
-        f"--{name}", required=required, metavar="TEXT", help=f"{field.description}{shown}"
-    )
 
 
 def _quiet() -> None:
@@ -223,23 +326,47 @@ def _show_logs() -> None:
             logger.addHandler(_Terminal())
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
+class Commands(click.Group):
+    """Commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        return [*self.commands]
 
 
-def _print(text: str) -> None:
-    click.echo(text)
+@click.group(
+    cls=Commands,
+    context_settings=CONTEXT,
+    subcommand_metavar="COMMAND [OPTIONS]",
+)
+@click.version_option(__version__)
+def main() -> None:
+    """Class-specific risk control with abstention, for models in an MLflow registry.
+
+    You say how often each class may be wrong. You get a model that keeps to it, with a
+    certificate, and abstains where it has to.
+
+    The commands below stand in their usual order. Each has its own help:
+
+    \b
+      python -m scrib_mlflow calibrate --help
+
+    Set MLFLOW_TRACKING_URI to choose the store, as usual. MLflow serves the result:
+
+    \b
+      mlflow models serve -m models:/NAME-scrib@candidate --env-manager local
+    """  # noqa: D301  # \b keeps click from filling the lines
 
 
 for _name, _kind, _text in (
+    ("demo", options.Demo, DEMO),
+    ("plan", options.Plan, PLAN),
+    ("frontier", options.Frontier, FRONTIER),
+    ("compare", options.Compare, COMPARE),
     ("calibrate", options.Calibrate, CALIBRATE),
     ("evaluate", options.Evaluate, EVALUATE),
     ("gate", options.Gate, GATE),
     ("predict", options.Predict, PREDICT),
-    ("plan", options.Plan, PLAN),
-    ("frontier", options.Frontier, FRONTIER),
-    ("compare", options.Compare, COMPARE),
     ("register", options.Register, REGISTER),
-    ("demo", options.Demo, DEMO),
 ):
-    main.add_command(make_command(_name, _kind, _text, f"scrib_mlflow.workflows.{_name}"))
+    main.add_command(Command(_name, _kind, _text, f"scrib_mlflow.workflows.{_name}"))

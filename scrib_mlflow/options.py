@@ -1,4 +1,7 @@
-"""What the commands can be told that look before anything is registered."""
+"""The options of every command, and what help and the reference say of each: once, by its name.
+
+`--help` is drawn from here; `make options` writes MLproject and the reference's tables from here.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +10,19 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Confidence = Annotated[float, Field(gt=0.5, lt=1)]
 Rates = Rate | dict[str, Rate]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Cost = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Positive = Annotated[int, Field(ge=1)]
 Names = tuple[str, ...]
+Rule = Literal["thresholds", "optimal"]
 Ledger = Literal["report", "spend"]
 Transform = Literal["none", "softmax", "sigmoid"]
 EngineName = Literal["local", "spark"]
 SparkOptions = dict[str, str | bool | int | float]
-MODEL = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
-TABLE = "parquet or csv: a path, or a URI that MLflow can download"
-MAPPING = "a number, inline YAML ('{N1: 0.2, default: 0.1}') or a YAML file"
-LIST = "inline YAML ('[W, N1, N2]'), 'W,N1,N2' or a YAML file"
-BASE = f"the registered classifier: {MODEL}"
-ROWS = f"labelled rows, {TABLE}"
-LABEL = "column of the true class: names, or indices from 0"
-RISKS = f"how often a class may be wrong when it is answered: {MAPPING}"
-OVERALL = "how often an answer may be wrong, all classes taken together"
-GROUP = "column of what rows belong together, such as patients; never split"
-KEY = "column that identifies a row; default: what the row holds"
-WAIVE = f"classes whose target is not enforced: {LIST}"
-CLASSES = f"class names in the order of the scores, if the model has none: {LIST}"
-SCORES_FROM = (
-    "where scores come from: auto; a method of the native model (decision_function); an entry of "
-    "the model's output, or its columns ('[p_a, p_b]'); 'columns' or 'columns:[p_a, p_b]' for data "
-    "that holds them already"
-)
-BATCH = "rows scored at a time"
-ENGINE = (
-    "local: rows are read and scored here, batch by batch; spark: by Spark, where data may also be "
-    "a table of its catalog (pip install 'scrib_mlflow[spark]')"
-)
-SPARK_OPTIONS = (
-    "of engine=spark: settings of the session, such as '{spark.master: \"spark://host:7077\"}': "
-    "inline YAML or a YAML file; default: those of spark-submit, or all cores here"
-)
-LEDGER = (
-    "certificates on the same rows: report how many there are and what that means, or spend: "
-    "let each have a smaller part of the error probability"
-)
 
 
 class Settings(BaseModel):
@@ -57,310 +34,355 @@ class Settings(BaseModel):
 class Calibrate(Settings):
     """Options of `calibrate`."""
 
-    model_uri: str = Field(description=BASE)
-    data: str = Field(description=ROWS)
-    label: str = Field(description=LABEL)
-    risk_targets: Rates = Field(0.1, description=RISKS)
-    overall_target: Rate | None = Field(None, description=OVERALL)
-    confidence: Confidence = Field(0.95, description="of the upper bounds")
-    rule: Literal["thresholds", "optimal"] = Field(
-        "thresholds",
-        description="thresholds: a score that makes a class a member, for each class; optimal: "
-        "what a right answer is worth, for each class, which needs probabilities and abstains less "
-        "where there are three classes or more",
-    )
-    mode: Literal["certified", "paper"] = Field(
-        "certified",
-        description="certified: some rows draw a path of set classifiers, the others test it; "
-        "paper: fit on all rows of data, as published, which certifies nothing",
-    )
-    certify_fraction: Rate | None = Field(
-        None,
-        description="share of the rows of data that certify and are never fitted; default: 0.7, "
-        "and 0.9 with path_data",
-    )
-    certify_data: str | None = Field(
-        None,
-        description=f"rows that certify, in a table of their own: {TABLE}",
-    )
-    path_data: str | None = Field(
-        None,
-        description="unlabelled rows that draw the path; data then only recalibrates scores and "
-        f"certifies: {TABLE}",
-    )
-    group: str | None = Field(None, description=GROUP)
-    key: str | None = Field(None, description=KEY)
-    waive: Names = Field((), description=WAIVE)
-    max_class_abstention: Rates | None = Field(
-        None, description=f"how often the rows of a class may abstain at most: {MAPPING}"
-    )
-    candidate_coverage: Rate | None = Field(
-        None,
-        description="of rule=optimal: how often the candidates of an abstention hold the true "
-        "class, for each class; default: the confidence",
-    )
-    require_certificate: bool = Field(
-        False, description="end with exit code 1 where nothing could be certified"
-    )
-    ledger: Ledger = Field("report", description=LEDGER)
-    classes: Names | None = Field(None, description=CLASSES)
-    scores_from: str = Field("auto", description=SCORES_FROM)
-    score_transform: Transform = Field(
-        "none",
-        description="applied to the scores here and when served; logits need softmax for "
-        "rule=optimal, and none for thresholds",
-    )
-    penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        1e4, description="of rule=thresholds: what a squared excess over a target costs"
-    )
-    chance_weight: Weight = Field(1.0, description="of rule=thresholds: cost of an ambiguous set")
-    size_weight: Weight = Field(0.0, description="of rule=thresholds: cost of each member of a set")
-    empty_weight: Weight = Field(
-        1.0,
-        description="of rule=thresholds: cost of an empty set; 1.1 prefers sets that name "
-        "candidates",
-    )
-    seed: int = Field(0, ge=0, lt=2**32, description="of the search")
-    registered_model_name: str | None = Field(
-        None, description="name to register under; default: the classifier's, with -scrib"
-    )
-    alias: str = Field("candidate", description="registry alias that the new version gets")
-    max_fit_rows: int = Field(
-        1_000_000,
-        ge=1000,
-        description="fit rows that the search sees at most: all rows of rare classes and a share "
-        "of the others, weighted; certify rows are always counted all",
-    )
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
-    engine: EngineName = Field("local", description=ENGINE)
-    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
+    model_uri: str
+    data: str
+    label: str
+    risk_targets: Rates = 0.1
+    overall_target: Rate | None = None
+    confidence: Confidence = 0.95
+    rule: Rule = "thresholds"
+    mode: Literal["certified", "paper"] = "certified"
+    certify_fraction: Rate | None = None
+    certify_data: str | None = None
+    path_data: str | None = None
+    group: str | None = None
+    key: str | None = None
+    waive: Names = ()
+    max_class_abstention: Rates | None = None
+    candidate_coverage: Rate | None = None
+    require_certificate: bool = False
+    ledger: Ledger = "report"
+    classes: Names | None = None
+    scores_from: str = "auto"
+    score_transform: Transform = "none"
+    penalty: Cost = 1e4
+    chance_weight: Weight = 1.0
+    size_weight: Weight = 0.0
+    empty_weight: Weight = 1.0
+    seed: Seed = 0
+    registered_model_name: str | None = None
+    alias: str = "candidate"
+    max_fit_rows: Annotated[int, Field(ge=1000)] = 1_000_000
+    batch_rows: Positive = 10_000
+    engine: EngineName = "local"
+    spark_options: SparkOptions | None = None
 
 
 class Evaluate(Settings):
     """Options of `evaluate`."""
 
-    model_uri: str = Field(description=f"a registered set classifier: {MODEL}")
-    data: str = Field(description=ROWS)
-    label: str = Field(description=LABEL)
-    confidence: Confidence = Field(0.95, description="of the upper bounds")
-    group: str | None = Field(
-        None, description="column of what rows belong together; default: calibrate's, if there"
-    )
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
-    engine: EngineName = Field("local", description=ENGINE)
-    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
+    model_uri: str
+    data: str
+    label: str
+    confidence: Confidence = 0.95
+    group: str | None = None
+    batch_rows: Positive = 10_000
+    engine: EngineName = "local"
+    spark_options: SparkOptions | None = None
 
 
 class Gate(Settings):
     """Options of `gate`."""
 
-    model_uri: str = Field(
-        description="the set classifier to promote: models:/NAME/VERSION or models:/NAME@ALIAS"
-    )
-    alias: str = Field("champion", description="registry alias that moves to it when it passes")
-    data: str | None = Field(None, description=f"fresh labelled rows, {TABLE}")
-    label: str | None = Field(None, description="column of the true class in data")
-    evidence: Literal["certificate", "fresh"] = Field(
-        "certificate",
-        description="certificate: the version's own must hold, and data, if given, must not "
-        "refute it; fresh: the rows of data alone must certify it",
-    )
-    risk_targets: Rates | None = Field(
-        None,
-        description="how often a class may be wrong at most, by this policy; default: what the "
-        f"version was made for; {MAPPING}",
-    )
-    overall_target: Rate | None = Field(
-        None, description="how often an answer may be wrong at most, by this policy"
-    )
-    confidence: Confidence | None = Field(
-        None, description="that is asked of the evidence; default: the version's"
-    )
-    waive: Names = Field((), description=f"classes whose risk is not asked about: {LIST}")
-    max_abstention: Rate | None = Field(None, description="how often it may abstain at most")
-    max_class_abstention: Rates | None = Field(
-        None, description=f"how often the rows of a class may abstain at most: {MAPPING}"
-    )
-    max_abstention_increase: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None,
-        description="how much more often than the present holder of the alias it may abstain on "
-        "the rows of data, 0.02 for two points",
-    )
-    allow_overlap: bool = Field(
-        False, description="take data although the version was fitted or certified on such rows"
-    )
-    ledger: Ledger = Field("report", description=LEDGER)
-    group: str | None = Field(
-        None, description="column of what rows belong together; default: calibrate's, if there"
-    )
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
-    engine: EngineName = Field("local", description=ENGINE)
-    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
+    model_uri: str
+    alias: str = "champion"
+    data: str | None = None
+    label: str | None = None
+    evidence: Literal["certificate", "fresh"] = "certificate"
+    risk_targets: Rates | None = None
+    overall_target: Rate | None = None
+    confidence: Confidence | None = None
+    waive: Names = ()
+    max_abstention: Rate | None = None
+    max_class_abstention: Rates | None = None
+    max_abstention_increase: Share | None = None
+    allow_overlap: bool = False
+    ledger: Ledger = "report"
+    group: str | None = None
+    batch_rows: Positive = 10_000
+    engine: EngineName = "local"
+    spark_options: SparkOptions | None = None
 
 
 class Predict(Settings):
     """Options of `predict`."""
 
-    model_uri: str = Field(description=f"a registered set classifier: {MODEL}")
-    data: str = Field(description=f"rows to answer, without labels or with: {TABLE}")
-    output: str = Field(description="folder to write parquet files to, which must not be there yet")
-    key: Names = Field((), description=f"columns to keep beside the answers: {LIST}")
-    explain: bool = Field(
-        False, description="add the scores, what they were compared with, and mis-coverages"
-    )
-    overwrite: bool = Field(False, description="replace an output that predict wrote")
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
-    engine: EngineName = Field("local", description=ENGINE)
-    spark_options: SparkOptions | None = Field(None, description=SPARK_OPTIONS)
+    model_uri: str
+    data: str
+    output: str
+    key: Names = ()
+    explain: bool = False
+    overwrite: bool = False
+    batch_rows: Positive = 10_000
+    engine: EngineName = "local"
+    spark_options: SparkOptions | None = None
 
 
 class Register(Settings):
     """Options of `register`."""
 
-    run_id: str = Field(description="a calibrate run whose model is not registered")
-    registered_model_name: str | None = Field(
-        None, description="name to register under; default: the one that calibrate was told"
-    )
-    alias: str | None = Field(
-        None,
-        description="registry alias of the new version; default: the one that calibrate was told",
-    )
+    run_id: str
+    registered_model_name: str | None = None
+    alias: str | None = None
 
 
 class Demo(Settings):
     """Options of `demo`."""
 
-    folder: str = Field("scrib_demo", description="folder for the demo's store, made anew")
+    folder: str = "scrib_demo"
 
 
 class Plan(Settings):
     """Options of `plan`."""
 
-    data: str = Field(description=ROWS)
-    label: str = Field(description="column of the true class")
-    risk_targets: Rates = Field(0.1, description=RISKS)
-    confidence: Confidence = Field(0.95, description="of the certificate")
-    certify_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.7, description="share of the rows that certify; 1 where other rows draw the path"
-    )
-    group: str | None = Field(
-        None, description="column of what rows belong together, such as patients"
-    )
-    waive: Names = Field((), description=WAIVE)
-    abstention: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.5, description="how often the rows of a class are assumed to abstain"
-    )
-    risk_share: Rate = Field(
-        0.5, description="the true risk that is assumed, as a share of its target"
-    )
+    data: str
+    label: str
+    risk_targets: Rates = 0.1
+    confidence: Confidence = 0.95
+    certify_fraction: Annotated[float, Field(gt=0, le=1)] = 0.7
+    group: str | None = None
+    waive: Names = ()
+    abstention: Share = 0.5
+    risk_share: Rate = 0.5
 
 
 class Compare(Settings):
     """Options of `compare`."""
 
-    model_uri: str = Field(description=BASE)
-    data: str = Field(description=f"{ROWS}; those that calibrate would certify on are left out")
-    label: str = Field(description=LABEL)
-    risk_targets: Rates = Field(0.1, description=f"{RISKS}; LABEL takes them for mis-coverages")
-    overall_target: Rate | None = Field(
-        None,
-        description=f"{OVERALL}; default for SGR: the mean of the risk targets, weighted by the "
-        "rows of the classes",
-    )
-    certify_fraction: Rate | None = Field(
-        None,
-        description="share of the rows that calibrate certifies on, whose labels stay unread here; "
-        "default: 0.7",
-    )
-    group: str | None = Field(None, description=GROUP)
-    key: str | None = Field(None, description=KEY)
-    waive: Names = Field((), description=WAIVE)
-    classes: Names | None = Field(None, description=CLASSES)
-    scores_from: str = Field("auto", description=SCORES_FROM)
-    score_transform: Transform = Field(
-        "none", description="applied to the scores; logits need softmax for the optimal rule"
-    )
-    trust: str | None = Field(
-        None,
-        description="column that says how sure a row is, higher means surer, for example from "
-        "dropout; SGR is fitted on it as well",
-    )
-    repeats: int = Field(
-        10, ge=1, le=1000, description="random splits into a half to fit and a half to measure"
-    )
-    curves: int = Field(
-        1,
-        ge=0,
-        le=1000,
-        description="of how many of these splits accuracy-ambiguity curves are drawn, which takes "
-        "as long as several splits each; 0 draws none",
-    )
-    seed: int = Field(
-        0,
-        ge=0,
-        lt=2**32,
-        description="of the splits and the searches; as calibrate's, so that "
-        "both leave the same rows to certify",
-    )
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    model_uri: str
+    data: str
+    label: str
+    risk_targets: Rates = 0.1
+    overall_target: Rate | None = None
+    certify_fraction: Rate | None = None
+    group: str | None = None
+    key: str | None = None
+    waive: Names = ()
+    classes: Names | None = None
+    scores_from: str = "auto"
+    score_transform: Transform = "none"
+    trust: str | None = None
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 10
+    curves: Annotated[int, Field(ge=0, le=1000)] = 1
+    seed: Seed = 0
+    batch_rows: Positive = 10_000
 
 
 class Frontier(Settings):
     """Options of `frontier`."""
 
-    model_uri: str = Field(description=BASE)
-    data: str = Field(description=f"{ROWS}; those that calibrate would certify on are left out")
-    label: str = Field(description=LABEL)
-    risk_targets: Rates = Field(
-        0.1, description=f"the targets to look around; {RISKS}; unequal ones keep their proportions"
-    )
-    overall_target: Rate | None = Field(None, description=OVERALL)
-    confidence: Confidence = Field(
-        0.95, description="of the certificate that is predicted, and of each band by itself"
-    )
-    rule: Literal["thresholds", "optimal"] = Field("thresholds", description="as of calibrate")
-    certify_fraction: Rate | None = Field(
-        None,
-        description="share of the rows that calibrate certifies on, whose labels stay unread here; "
-        "default: 0.7",
-    )
-    group: str | None = Field(None, description=GROUP)
-    key: str | None = Field(None, description=KEY)
-    waive: Names = Field((), description=WAIVE)
-    max_class_abstention: Rates | None = Field(
-        None, description=f"how often the rows of a class may abstain at most: {MAPPING}"
-    )
-    points: int = Field(30, ge=5, le=200, description="targets in a sweep")
-    lowest: Rate | None = Field(
-        None, description="target to sweep from; default: a tenth of the chosen one"
-    )
-    highest: Rate | None = Field(
-        None,
-        description="target to sweep to; default: where the top class alone keeps all targets, at "
-        "most 0.5",
-    )
-    use_certify_rows: bool = Field(
-        False,
-        description="sweep all rows, certify rows too; the ledger counts that as a use of them, "
-        "and a certificate on them no longer holds as stated for targets picked by it",
-    )
-    ledger: Ledger = Field("report", description=f"with use_certify_rows: {LEDGER}")
-    classes: Names | None = Field(None, description=CLASSES)
-    scores_from: str = Field("auto", description=SCORES_FROM)
-    score_transform: Transform = Field(
-        "none", description="applied to the scores; logits need softmax for rule=optimal"
-    )
-    penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        1e4, description="of rule=thresholds: what a squared excess over a target costs"
-    )
-    chance_weight: Weight = Field(1.0, description="of rule=thresholds: cost of an ambiguous set")
-    size_weight: Weight = Field(0.0, description="of rule=thresholds: cost of each member of a set")
-    empty_weight: Weight = Field(1.0, description="of rule=thresholds: cost of an empty set")
-    seed: int = Field(
-        0,
-        ge=0,
-        lt=2**32,
-        description="of the halves and the searches; as calibrate's, so that both leave the same "
-        "rows to certify",
-    )
-    batch_rows: int = Field(10_000, ge=1, description=BATCH)
+    model_uri: str
+    data: str
+    label: str
+    risk_targets: Rates = 0.1
+    overall_target: Rate | None = None
+    confidence: Confidence = 0.95
+    rule: Rule = "thresholds"
+    certify_fraction: Rate | None = None
+    group: str | None = None
+    key: str | None = None
+    waive: Names = ()
+    max_class_abstention: Rates | None = None
+    points: Annotated[int, Field(ge=5, le=200)] = 30
+    lowest: Rate | None = None
+    highest: Rate | None = None
+    use_certify_rows: bool = False
+    ledger: Ledger = "report"
+    classes: Names | None = None
+    scores_from: str = "auto"
+    score_transform: Transform = "none"
+    penalty: Cost = 1e4
+    chance_weight: Weight = 1.0
+    size_weight: Weight = 0.0
+    empty_weight: Weight = 1.0
+    seed: Seed = 0
+    batch_rows: Positive = 10_000
+
+
+URIS = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
+RISK = "highest share of wrong answers among the answered rows of a class"
+FIT_ROWS = "labelled rows; those that calibrate would certify on are left out"
+GROUP = "column that says which rows belong together, such as a patient"
+FRACTION = "share of the rows that calibrate certifies on; they are left out here"
+SEED = "seed of the splits and searches; with calibrate's seed, the same rows are left to certify"
+
+MOST_USED = {
+    "calibrate": "model_uri data label risk_targets group rule",
+    "evaluate": "model_uri data label",
+    "gate": "model_uri alias data label risk_targets max_abstention",
+    "predict": "model_uri data output key",
+    "plan": "data label risk_targets group",
+    "frontier": "model_uri data label risk_targets group",
+    "compare": "model_uri data label risk_targets group",
+}
+SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its own
+    "Model and data": {
+        "model_uri": f"the registered classifier: {URIS}",
+        "evaluate.model_uri": f"the registered set classifier: {URIS}",
+        "gate.model_uri": "the set classifier to promote: models:/NAME/VERSION or "
+        "models:/NAME@ALIAS",
+        "predict.model_uri": f"the registered set classifier: {URIS}",
+        "data": "labelled rows",
+        "gate.data": "fresh labelled rows",
+        "predict.data": "rows to answer, with or without labels",
+        "frontier.data": FIT_ROWS,
+        "compare.data": FIT_ROWS,
+        "label": "column of the true class: names, or indices from 0",
+        "group": f"{GROUP}; a group is never split, and the bounds allow for groups",
+        "evaluate.group": GROUP,
+        "gate.group": GROUP,
+        "key": "column that identifies a row",
+    },
+    "Targets": {
+        "risk_targets": RISK,
+        "gate.risk_targets": "the policy's risk targets: the version must be certified for "
+        "targets as strict as these; targets are compared, not bounds",
+        "frontier.risk_targets": f"targets to look around: {RISK}; unequal ones keep their "
+        "proportions",
+        "compare.risk_targets": f"{RISK}; for LABEL, the highest mis-coverage",
+        "overall_target": "highest share of wrong answers, all classes together",
+        "gate.overall_target": "the policy's target for all classes together",
+        "waive": "classes whose target is not enforced",
+        "gate.waive": "classes whose risk is not checked",
+        "max_abstention": "highest share of rows that may abstain; measured on data, or without "
+        "data on the certify rows",
+        "max_class_abstention": "highest share of the rows of a class that may abstain",
+        "max_abstention_increase": "how much more often than the alias's present version it may "
+        "abstain on the rows of data; 0.02 is two points",
+        "candidate_coverage": "with rule=optimal: how often the candidates of an abstention "
+        "contain the true class, for each class",
+    },
+    "Guarantee": {
+        "confidence": "confidence level of the certificate",
+        "evaluate.confidence": "confidence level of the upper bounds",
+        "gate.confidence": "lowest confidence level of the evidence",
+        "frontier.confidence": "confidence level of the predicted certificate and of each band",
+        "mode": "certified: fit on some rows and certify on the others; paper: fit on all rows, "
+        "as published, and certify nothing",
+        "evidence": "certificate: the version's certificate must hold, and data must not refute "
+        "it; fresh: the rows of data alone must certify the version",
+        "certify_fraction": "share of the rows that certify; the fit never sees them",
+        "plan.certify_fraction": "share of the rows that certify; 1 if other rows draw the path",
+        "frontier.certify_fraction": FRACTION,
+        "compare.certify_fraction": FRACTION,
+        "certify_data": "labelled rows that certify, in a table of their own; with mode=paper "
+        "they are only measured",
+        "path_data": "unlabelled rows that draw the path of set classifiers to test; data then "
+        "only recalibrates scores and certifies",
+        "require_certificate": "end with exit code 1 if nothing could be certified; the version "
+        "is registered all the same",
+        "allow_overlap": "accept data that the version was fitted or certified on; a tag records "
+        "it",
+        "use_certify_rows": "sweep the certify rows too; the ledger counts that as a use of them, "
+        "and a certificate on them no longer holds as stated for targets that you choose by it",
+        "ledger": "when rows serve more than one certificate: report counts the uses and says "
+        "what they mean; spend gives each use a smaller part of the error probability",
+    },
+    "Study": {
+        "abstention": "assumed share of the rows of a class that abstain",
+        "risk_share": "assumed true risk, as a share of its target",
+        "points": "number of targets in a sweep",
+        "lowest": "lowest target of the sweep",
+        "highest": "highest target of the sweep",
+        "repeats": "random splits into a half to fit and a half to measure",
+        "curves": "how many of these splits also get accuracy-ambiguity curves; each takes as "
+        "long as several splits, and 0 draws none",
+    },
+    "Scores": {
+        "classes": "class names in the order of the scores",
+        "scores_from": "where the scores come from: auto; a method of the native model "
+        "(decision_function); an entry of the model's output, or its columns ('[p_a, p_b]'); "
+        "columns, or 'columns:[p_a, p_b]', for data that already holds the scores",
+        "score_transform": "transform of the scores, here and when served; logits need softmax "
+        "for the optimal rule and none for thresholds",
+        "trust": "column that says how sure a row is, higher is surer, for example from dropout; "
+        "adds SGR on this column",
+    },
+    "Search": {
+        "rule": "thresholds: a score threshold for each class; optimal: a price for each class, "
+        "which needs probabilities and abstains less with three classes or more",
+        "seed": "seed of the split and the search",
+        "frontier.seed": SEED,
+        "compare.seed": SEED,
+        "max_fit_rows": "most fit rows that the search uses: all rows of rare classes, a weighted "
+        "share of the others; certify rows are always all counted",
+        "penalty": "with rule=thresholds: cost of a squared excess over a target",
+        "chance_weight": "with rule=thresholds: cost of an ambiguous set",
+        "size_weight": "with rule=thresholds: cost of each class in a set",
+        "empty_weight": "with rule=thresholds: cost of an empty set; 1.1 prefers sets that name "
+        "candidate classes",
+    },
+    "Registry": {
+        "run_id": "the calibrate run whose model is not registered",
+        "registered_model_name": "name of the registered set classifier",
+        "alias": "alias of the new version",
+        "gate.alias": "alias that moves to the version if it passes",
+    },
+    "Output": {
+        "output": "new folder for the parquet files with the answers",
+        "predict.key": "columns to copy next to the answers",
+        "explain": "add the scores, the thresholds or multipliers, and the mis-coverage by class",
+        "overwrite": "replace an existing output that predict wrote",
+        "folder": "folder for the demo's store; made anew",
+    },
+    "Engine": {
+        "engine": "local: read and score the rows here, batch by batch; spark: let Spark do it "
+        "(pip install 'scrib_mlflow[spark]'); data may then be a table of its catalog",
+        "spark_options": "settings of the Spark session, such as "
+        "'{spark.master: \"spark://host:7077\"}'",
+        "batch_rows": "rows to score at a time",
+    },
+}
+VALUES = {  # what to type, where the type does not say it
+    "model_uri": "URI",
+    "data": "FILE|URI",
+    "certify_data": "FILE|URI",
+    "path_data": "FILE|URI",
+    "label": "COLUMN",
+    "group": "COLUMN",
+    "key": "COLUMN",
+    "trust": "COLUMN",
+    "scores_from": "SOURCE",
+    "run_id": "RUN_ID",
+    "registered_model_name": "NAME",
+    "alias": "ALIAS",
+    "output": "FOLDER",
+    "folder": "FOLDER",
+}
+VALUE_NOTES = {
+    "FILE|URI": "parquet or csv: a path, or a URI that MLflow can download",
+    "NUMBER|YAML|FILE": "a number for all classes, inline YAML such as "
+    "'{N1: 0.2, default: 0.1}', or a YAML file",
+    "YAML|FILE": "inline YAML, or a YAML file",
+    "NAMES": "'W,N1,N2', inline YAML such as '[W, N1, N2]', or a YAML file",
+}
+UNSET = {  # what happens without a value
+    "evaluate.group": "calibrate's, if data has it",
+    "gate.group": "calibrate's, if data has it",
+    "key": "the content of the row",
+    "predict.key": "none",
+    "gate.risk_targets": "the version's",
+    "gate.overall_target": "the version's",
+    "gate.confidence": "the version's",
+    "candidate_coverage": "the confidence",
+    "compare.overall_target": "none; for SGR, the mean of the risk targets, weighted by class size",
+    "certify_fraction": "0.7, or 0.9 with path_data",
+    "frontier.certify_fraction": "0.7",
+    "compare.certify_fraction": "0.7",
+    "lowest": "a tenth of the chosen target",
+    "highest": "where the top class alone meets all targets, at most 0.5",
+    "classes": "the model's",
+    "registered_model_name": "the classifier's name with -scrib",
+    "register.registered_model_name": "calibrate's",
+    "register.alias": "calibrate's",
+    "spark_options": "those of spark-submit, or all cores of this machine",
+}
+
+
+def section_of(command: str, name: str) -> str:
+    """Return the heading under which an option of a command stands."""
+    for key in (f"{command}.{name}", name):
+        for heading, texts in SECTIONS.items():
+            if key in texts:
+                return heading
+    raise KeyError(f"{name} of {command} has no text in SECTIONS")

@@ -15,15 +15,16 @@ from scrib_mlflow.messages import nearest
 from scrib_mlflow.options import Settings
 
 Kind = TypeVar("Kind", bound=Settings)
+BRANCHES = ("float", "constrained-float", "dict[str,constrained-float]", "tuple[str, ...]")
 
 
 def read_settings(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     """Return settings from values by name.
 
-    Text for a mapping or a list may be inline YAML or the path of a YAML file. Empty text is what
-    MLflow passes for a parameter that was not given.
+    Text for a mapping or a list may be inline YAML or the path of a YAML file. None and empty text
+    mean "no value"; MLflow passes empty text for a parameter without one.
     """
-    given: dict[str, Any] = {}
+    read: dict[str, Any] = {}
     for name, value in values.items():
         field = kind.model_fields.get(name)
         if field is None:
@@ -31,22 +32,26 @@ def read_settings(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
             raise InvalidSettingsError(f"{kind.__name__.lower()} has no parameter {name!r}; {hint}")
         if value is None or (isinstance(value, str) and not value.strip()):
             continue
-        given[name] = read_value(name, value, _containers(field.annotation))
+        read[name] = read_value(name, value, _containers(field.annotation))
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(read)
     except ValidationError as error:
         raise InvalidSettingsError(_message(error)) from None
 
 
 def read_value(name: str, value: Any, containers: set[type]) -> Any:
-    """Return a parameter's value, read as YAML where it may be a mapping or a list."""
+    """Return a parameter's value, read as YAML if it may be a mapping or a list."""
     if isinstance(value, Mapping):
         return _text_keys(name, value)
+    if isinstance(value, str | Path) and containers:
+        return _read_text(name, str(value).strip(), containers)
     if list in containers and isinstance(value, Iterable) and not isinstance(value, str):
         return [str(item) for item in value]
-    if not containers or not isinstance(value, str | Path):
-        return value
-    text = str(value).strip()
+    return value
+
+
+def _read_text(name: str, text: str, containers: set[type]) -> Any:
+    """Return the number, the inline YAML, the YAML file or the list with commas of a text."""
     inline = text[0] in "{["
     if not inline and dict in containers and _is_number(text):
         return text
@@ -57,19 +62,18 @@ def read_value(name: str, value: Any, containers: set[type]) -> Any:
             f"{name} is {text!r}, which is neither a number, nor inline YAML such as "
             f"'{{A: 0.2, default: 0.1}}', nor a file in {Path.cwd()}"
         )
-    found = parse_yaml(name, text if inline else _read(name, text))
-    if not found:
-        raise InvalidSettingsError(f"{name} is {text!r}, which holds nothing")
-    return found
+    content = parse_yaml(name, text if inline else _read_file(name, text))
+    if not content:
+        raise InvalidSettingsError(f"{name} is {text!r}, which is empty")
+    return content
 
 
-def _read(name: str, path: str) -> str:
+def _is_number(text: str) -> bool:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingsError(
-            f"{name} is the file {path!r}, which cannot be read as YAML: {error}"
-        ) from error
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_file(text: str) -> bool:
@@ -79,24 +83,29 @@ def _is_file(text: str) -> bool:
         return False
 
 
+def _read_file(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettingsError(
+            f"{name} is the file {path!r}, which cannot be read as YAML: {error}"
+        ) from error
+
+
 def parse_yaml(name: str, text: str) -> Any:
     """Return YAML with every scalar as text, so that classes named ~, no or 1 keep their names."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        _no_key_twice(name, node)
-        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  # makes text, no objects
+        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  # makes text, no objects
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
         raise InvalidSettingsError(f"{name} is not YAML: {problem}") from error
-
-
-def _no_key_twice(name: str, node: yaml.Node | None) -> None:
-    if not isinstance(node, yaml.MappingNode):
-        return
-    keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise InvalidSettingsError(f"{name} names {twice[0]!r} more than once")
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise InvalidSettingsError(f"{name} names {twice[0]!r} more than once")
+    return content
 
 
 def _text_keys(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
@@ -116,19 +125,11 @@ def _containers(annotation: Any) -> set[type]:
     return {dict} if origin is dict else {list} if origin is tuple else set()
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _message(error: ValidationError) -> str:
-    first = max(error.errors(), key=lambda found: len(found["loc"]))
-    kinds = ("float", "constrained-float", "dict[str,constrained-float]", "tuple[str, ...]")
-    place = ".".join(str(part) for part in first["loc"] if part not in kinds)
+    """Return the first problem, the one deepest inside a value, in a line."""
+    first = max(error.errors(), key=lambda problem: len(problem["loc"]))
+    place = ".".join(str(part) for part in first["loc"] if part not in BRANCHES)
     if first["type"] == "missing":
         return f"{place} is missing; it has no default"
-    what = first["msg"][0].lower() + first["msg"][1:]
-    return f"{place} is {first['input']!r}, but {what}"
+    problem = first["msg"][0].lower() + first["msg"][1:]
+    return f"{place} is {first['input']!r}, but {problem}"

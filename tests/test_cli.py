@@ -4,14 +4,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from docs import write_options
 from experiments import reproduce
 from scrib_mlflow import options
-from scrib_mlflow.cli import main
+from scrib_mlflow.cli import Command, describe, main
 from tests.conftest import using
 from tests.models import draw_table, register_pipeline
 
@@ -47,6 +49,78 @@ def test_help_teaches_by_example_and_loads_nothing_slow(words):
     *text, loaded = run.stdout.strip().splitlines()
     assert loaded == "[]"
     assert any("python -m scrib_mlflow" in line for line in text)
+
+
+@pytest.mark.parametrize("name", sorted({*KINDS} - {"main"}))
+def test_help_says_of_every_option_what_it_is_and_what_to_type(name):
+    kind = KINDS[name]
+    listed = [option for options in describe(kind).values() for option in options]
+    assert sorted(option.name for option in listed) == sorted(kind.model_fields)
+    for option in listed:
+        assert option.text
+        assert bool(option.value) == (kind.model_fields[option.name].annotation is not bool)
+
+
+@pytest.mark.parametrize("table", ["VALUES", "UNSET", *options.SECTIONS])
+def test_no_text_is_left_of_an_option_that_is_gone(table):
+    fields = {f"{name}.{field}" for name, kind in KINDS.items() for field in kind.model_fields}
+    fields |= {field.partition(".")[2] for field in fields}
+    assert {*(options.SECTIONS.get(table) or getattr(options, table))} <= fields
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        (
+            "calibrate",
+            [
+                "Most used: --model_uri URI the registered classifier",
+                "--rule [thresholds|optimal] thresholds: a score threshold for each class;",
+                "--confidence FLOAT confidence level of the certificate [default: 0.95; 0.5<x<1]",
+                "--seed INTEGER seed of the split and the search [default: 0; 0<=x<4294967296]",
+                "--require_certificate end with exit code 1 if nothing could be certified",
+                "the fit never sees them [default: 0.7, or 0.9 with path_data; 0<x<1]",
+                "--waive NAMES classes whose target is not enforced --",
+            ],
+        ),
+        ("gate", ["--risk_targets NUMBER|YAML|FILE the policy's", "--data FILE|URI fresh"]),
+        ("predict", ["--key NAMES columns", "--output FOLDER new", "--spark_options YAML|FILE"]),
+    ],
+)
+def test_help_shows_choices_types_ranges_and_defaults(command, lines):
+    text = " ".join(invoke(command, "--help").output.split())
+    assert [line for line in lines if line not in text] == []
+    assert "TEXT" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], (False, 0)),
+        (["--require_certificate"], (True, 0)),
+        (["--require_certificate", "--seed", "3"], (True, 3)),
+        (["--require_certificate", "true", "--seed", "3"], (True, 3)),
+        (["--require_certificate", "False"], (False, 0)),
+        (["--require_certificate", "", "--seed", "", "--rule", "", "--confidence", ""], (False, 0)),
+    ],
+)
+def test_a_flag_needs_no_value_and_empty_text_is_none(words, expected, monkeypatch):
+    workflow = ModuleType("workflow")
+    workflow.run = lambda settings: (settings.require_certificate, settings.seed)
+    workflow.summary = str
+    monkeypatch.setitem(sys.modules, "workflow", workflow)
+    command = Command("calibrate", options.Calibrate, "Help.", "workflow")
+    needed = ["--model_uri", "models:/a/1", "--data", "x.csv", "--label", "y"]
+    for line in ([*needed, *words], [*words, *needed]):
+        assert CliRunner().invoke(command, line).stdout == f"{expected}\n"
+
+
+def test_mlproject_and_the_reference_are_as_make_options_writes_them():
+    assert (ROOT / "MLproject").read_text(encoding="utf-8") == write_options.mlproject()
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert text == write_options.reference(text)
+    for name in write_options.KINDS:
+        assert f"<!-- options of {name} -->" in text
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -125,6 +199,8 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
         ("compare", "--model_uri", "models:/nope/1", "--data", "x.csv", "--label", "y"),
         ("register", "--run_id", "0" * 32),
         ("calibrate", "--model_uri", "models:/a/1", "--data", "x", "--label", "y", "--seed", "x"),
+        ("calibrate", "--model_uri", "models:/a/1", "--data", "x", "--label", "y", "--seed", "-1"),
+        ("calibrate", "--model_uri", "models:/a/1", "--data", "x", "--label", "y", "--rule", "x"),
     ],
 )
 def test_what_a_user_can_put_right_is_one_line_and_a_failure(store, words):
