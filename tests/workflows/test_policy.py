@@ -536,8 +536,8 @@ def test_damaged_files_are_refused_whatever_the_evidence():
         pytest.param(
             RECORD,
             asking(max_abstention_increase=0.1),
-            replace(FRESH, champion_abstention=0.2),
-            *("champion", True, ["30.0 %", "20.0 %"]),
+            replace(FRESH, report=report(0.8), champion_abstention=0.7),  # 0.1 + 0.7 < 0.8
+            *("champion", True, ["80.0 %", "70.0 %"]),
             id="as much more as is allowed",
         ),
         pytest.param(
@@ -635,7 +635,7 @@ def test_whole_records_have_no_damage(record):
         pytest.param(replace(REFUSED, certified=True), "counts", id="certified by hand"),
         pytest.param(replace(RECORD, path=None), "counts", id="no path"),
         pytest.param(tested(chosen=None), "counts", id="nothing chosen"),
-        pytest.param(tested(chosen=3), "counts", id="chosen beyond the path"),
+        pytest.param(tested(p_values=(P / 9, P), chosen=2), "counts", id="chosen beyond the path"),
         pytest.param(tested(chosen=2), "counts", id="chosen one that failed"),
         pytest.param(tested(p_values=(0.3, P)), "counts", id="one before failed"),
         pytest.param(tested(p_values=(NAN, P)), "counts", id="undefined p-value before"),
