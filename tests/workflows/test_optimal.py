@@ -1,7 +1,6 @@
 """rule=optimal through every layer: calibrated, certified, registered, served, judged, promoted."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +17,8 @@ from scrib_mlflow.errors import ScribError
 from scrib_mlflow.records import seal
 from scrib_mlflow.registry.models import version_tags
 from scrib_mlflow.workflows.demo import serve
-from tests.conftest import copy_store, using
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
+from tests.conftest import using, using_copy
+from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 from tests.oracles import optimal_answer
 from tests.test_serve import ALONE
 from tests.workflows.gates import champion, failed
@@ -28,17 +27,19 @@ TARGET = 0.05
 
 
 @pytest.fixture(scope="module")
-def folder(empty_store, tmp_path_factory):
+def folder(mixture_folder, drawn, made_once):
     """A store where version 1 has thresholds, version 2 is optimal, and the classifier is gone."""
-    place = tmp_path_factory.mktemp("optimal")
-    with using(copy_store(empty_store, place), place):
-        uri = register_mixture()
-        draw_mixture(3000, seed=1).to_parquet("rows.parquet")
-        draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
-        for rule in ("thresholds", "optimal"):
-            scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=TARGET, rule=rule)
-        mlflow.MlflowClient().delete_registered_model("base")
-    return place
+
+    def make(place):
+        with using_copy(mixture_folder, place), drawn():
+            draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
+            for rule in ("thresholds", "optimal"):
+                scrib_mlflow.calibrate(
+                    "models:/base/1", "rows.parquet", "label", risk_targets=TARGET, rule=rule
+                )
+            mlflow.MlflowClient().delete_registered_model("base")
+
+    return made_once("optimal", make)[0]
 
 
 @pytest.fixture
@@ -206,9 +207,7 @@ def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
 
 
 def test_evaluate_and_gate_take_either_rule(folder, tmp_path):
-    place = tmp_path / "copy"
-    shutil.copytree(folder, place)  # artifacts are read from where they were
-    with using(f"sqlite:///{place / 'mlflow.db'}", place):
+    with using_copy(folder, tmp_path / "copy"):
         done = scrib_mlflow.evaluate("models:/base-scrib/2", "fresh.parquet", "label")
         assert done.report.empty_rate == 0
         note = mlflow.get_run(done.run_id).data.tags["mlflow.note.content"]
