@@ -29,6 +29,7 @@ SOURCES = [
 STATE = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / STATE)
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # four processes that nobody needs
 os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
 for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
     os.environ.pop(name, None)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import requests
+from mlflow.pyfunc.scoring_server import invocations
 from scipy import special, stats
 
 import scrib_mlflow
@@ -164,16 +165,16 @@ def test_every_abstention_names_at_least_two_candidates_and_a_bad_row_none(both)
     assert (certain["candidates"].str[0] == certain["prediction"]).all()
 
 
-def test_it_is_served_over_http_and_without_this_package(both, folder, tmp_path):
+def test_it_is_served_as_json_and_without_this_package(both, tmp_path):
     rows = draw_mixture(40, seed=9)[FEATURES]
     expected = expected_sets(read_record(2), rows)
-    with serve("models:/base-scrib/2", both, tmp_path / "server.log") as address:
-        body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
-        answer = requests.post(f"{address}/invocations", json=body, timeout=60)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()["predictions"]
-    assert [row["prediction_set"] for row in found] == expected
-    assert found[0]["multipliers"] == read_record(2)["rule"]["multipliers"]
+    model = mlflow.pyfunc.load_model("models:/base-scrib/2")
+    body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
+    answer = invocations(
+        json.dumps(body), "application/json", model, model.metadata.get_input_schema()
+    )
+    assert answer.status == 200, answer.response
+    check_answers(json.loads(answer.response)["predictions"], expected)
     alone = subprocess.run(
         [sys.executable, "-c", ALONE, both, "models:/base-scrib/2"],
         input=rows.to_json(orient="records"),
@@ -185,6 +186,21 @@ def test_it_is_served_over_http_and_without_this_package(both, folder, tmp_path)
     )
     assert alone.returncode == 0, alone.stderr
     assert [row["prediction_set"] for row in json.loads(alone.stdout)] == expected
+
+
+def check_answers(found, expected):
+    assert [row["prediction_set"] for row in found] == expected
+    assert found[0]["multipliers"] == read_record(2)["rule"]["multipliers"]
+
+
+@pytest.mark.slow
+def test_it_is_served_over_http(both, tmp_path):
+    rows = draw_mixture(40, seed=9)[FEATURES]
+    with serve("models:/base-scrib/2", both, tmp_path / "server.log") as address:
+        body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
+        answer = requests.post(f"{address}/invocations", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    check_answers(answer.json()["predictions"], expected_sets(read_record(2), rows))
 
 
 def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
