@@ -35,8 +35,15 @@ for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
     os.environ.pop(name, None)
 
 
+LONG = ("test_project", "test_browser", "test_remote", "test_serve", "spark", "reproduce")
+
+
 def pytest_collection_modifyitems(items):
-    """Skip the tests of Spark where there is no Java; where there is no pyspark they say so."""
+    """Start with the files that take long, so that no worker is left alone with one in the end.
+
+    Skip the tests of Spark where there is no Java; where there is no pyspark they say so.
+    """
+    items.sort(key=lambda item: not any(name in item.path.name for name in LONG))
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         reason = "java is not installed (Debian: openjdk-17-jre-headless)"
         for item in items:

@@ -96,19 +96,20 @@ def test_rows_of_the_calibration_are_known_again_in_any_file_and_among_others(ce
     assert tags()["scrib.gate_allow_overlap"] == "true"
 
 
-def test_a_version_that_abstains_more_than_the_champion_on_the_same_rows_is_refused(certified):
-    policy = {**FRESH, "risk_targets": 0.3, "max_abstention_increase": 0.0}
-    first = scrib_mlflow.gate(f"models:/{NAME}/1", **policy)
+def test_a_version_that_abstains_more_than_the_champion_is_refused(certified):
+    scrib_mlflow.gate(f"models:/{NAME}/1")
     assert champion() == "1"
-    done = scrib_mlflow.gate(f"models:/{NAME}/2", **policy)
+    strict = scrib_mlflow.calibrate(
+        "models:/base/1", "rows.parquet", "label", risk_targets=0.04, alias="strict"
+    )
+    policy = {**FRESH, "risk_targets": 0.1}
+    done = scrib_mlflow.gate(strict.model_uri, max_abstention_increase=0.02, **policy)
     assert failed(done) == ["champion"]
-    fresh = done.decision.fresh
-    assert fresh.champion_abstention == first.decision.fresh.report.abstention_rate
-    assert fresh.champion_abstention < fresh.report.abstention_rate
+    assert done.decision.fresh.champion_abstention < done.decision.fresh.report.abstention_rate
     assert done.decision.champion == champion() == "1"
-    more = {**policy, "max_abstention_increase": 0.9, "max_abstention": 0.99}
-    assert scrib_mlflow.gate(f"models:/{NAME}/2", **more).decision.passed
-    assert tags("2")["scrib.previous_champion"] == "1"
+    done = scrib_mlflow.gate(strict.model_uri, max_abstention_increase=0.9, **policy)
+    assert done.decision.passed
+    assert tags(strict.version)["scrib.previous_champion"] == "1"
 
 
 def test_bad_models_and_bad_data_are_told_in_a_sentence(certified):
