@@ -84,4 +84,4 @@ def check_scored(model, scores, classes=CLASSES, rows=NEW, given=None, scores_fr
     """
     names, found = find_scores(model, rows, given, scores_from)
     assert names == tuple(classes)
-    np.testing.assert_allclose(found, np.asarray(scores, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(found, np.asarray(scores, dtype=np.float64), rtol=1e-5, atol=1e-7)

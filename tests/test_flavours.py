@@ -81,17 +81,17 @@ def test_a_binary_model_has_both_columns(here):
     check_scored(loaded, model.predict_proba(NEW), CLASSES[:2])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"skops_trusted_types": ["sklearn.tree._tree.Tree"]},
-        {"serialization_format": "cloudpickle"},
-    ],
-)
-def test_a_tree_is_served_however_it_is_stored(store, options):
+def test_a_tree_is_served_with_the_types_that_were_trusted(store):
     model = DecisionTreeClassifier(min_samples_leaf=10, random_state=0).fit(X, Y)
-    uri = register(mlflow.sklearn.log_model, model, **options)
+    trusted = ["sklearn.tree._tree.Tree"]
+    uri = register(mlflow.sklearn.log_model, model, skops_trusted_types=trusted)
     check_served(calibrated(uri), model.predict_proba(NEW))
+
+
+def test_a_tree_may_be_stored_as_a_pickle(here):
+    model = DecisionTreeClassifier(min_samples_leaf=10, random_state=0).fit(X, Y)
+    loaded = saved(mlflow.sklearn, model, serialization_format="cloudpickle")
+    check_scored(loaded, model.predict_proba(NEW))
 
 
 def test_a_model_trained_on_arrays_takes_columns_in_their_order(here):
@@ -241,11 +241,11 @@ def test_an_onnx_model_takes_columns_or_a_tensor(here, signature):
     check_scored(loaded, run_onnx(model, x=NEW), rows=rows, given=CLASSES)
 
 
-def test_an_onnx_model_with_an_input_for_each_column_takes_them_by_name(store):
+def test_an_onnx_model_with_an_input_for_each_column_takes_them_by_name(here):
     model = to_onnx(fit_pipeline(TRAINED), inputs=[(name, 1) for name in FEATURES])
-    uri = register(mlflow.onnx.log_model, model, signature=SIGNATURE)
+    loaded = saved(mlflow.onnx, model, signature=SIGNATURE)
     scores = run_onnx(model, **{name: NEW[[name]] for name in FEATURES})
-    check_served(calibrated(uri, TABLE[["label", *FEATURES[::-1]]], classes=CLASSES), scores)
+    check_scored(loaded, scores, rows=NEW[FEATURES[::-1]], given=CLASSES)
 
 
 def test_an_onnx_model_whose_labels_contradict_the_names_given_is_refused(here):
