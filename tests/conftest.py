@@ -1,11 +1,17 @@
-"""Stores for tests: real sqlite ones, made once and copied.
+"""Stores for tests: real sqlite ones, made once in a test run, and copied.
 
-Compiled kernels are kept in a folder of their own for each state of the sources, because numba
-looks at the file of the function called only; a kernel that it calls may have changed.
+Compiled kernels are kept in a folder of their own for each state of the files that hold some,
+because numba looks at the file of the function called only; a kernel that it calls may have
+changed.
+
+Reports have no figures, which take longer to draw than most of what is tested; a test that wants
+them asks for `real_page`.
 """
 
+import fcntl
 import hashlib
 import os
+import pickle
 import shutil
 import sqlite3
 from contextlib import contextmanager
@@ -14,18 +20,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-KERNELS = ("scrib_mlflow/core/**/*.py", "experiments/surface.py")
-SOURCES = sorted(path for pattern in KERNELS for path in ROOT.glob(pattern))
+SOURCES = [
+    path
+    for folder in ("scrib_mlflow/core", "experiments")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if b"compiling" in path.read_bytes() or path.stem == "compiling"
+]
 STATE = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".numba_cache" / STATE)
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # four processes that nobody needs
 os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
 for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
     os.environ.pop(name, None)
 
 
+LONG = ("test_project", "test_browser", "test_remote", "test_serve", "spark", "reproduce")
+
+
 def pytest_collection_modifyitems(items):
-    """Skip the tests of Spark where there is no Java; where there is no pyspark they say so."""
+    """Start with the files that take long, so that no worker is left alone with one in the end.
+
+    Skip the tests of Spark where there is no Java; where there is no pyspark they say so.
+    """
+    items.sort(key=lambda item: not any(name in item.path.name for name in LONG))
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         reason = "java is not installed (Debian: openjdk-17-jre-headless)"
         for item in items:
@@ -34,13 +52,62 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
-    """A fresh sqlite store; its migrations take seconds, so it is made once."""
-    import mlflow  # noqa: PLC0415  # most tests of the core run without it
+def drawn():
+    """Leave the figures out of every report, but for those made within `with drawn():`."""
+    from scrib_mlflow.report import page  # noqa: PLC0415  # most tests of the core need none
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
+    draw = page.draw
+
+    @contextmanager
+    def with_figures():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(page, "draw", draw)
+            yield
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "draw", lambda _: {})
+        yield with_figures
+
+
+@pytest.fixture
+def real_page(drawn):
+    """Reports with their figures."""
+    with drawn():
+        yield
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory, worker_id):
+    """Return a function that makes a folder once in a test run, however many workers it has.
+
+    Each worker gets a copy of it, with what making it returned.
+    """
+
+    def make_or_copy(name, make):
+        own = tmp_path_factory.getbasetemp()
+        folder = (own if worker_id == "master" else own.parent) / f"made {name}"
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+            if not (folder / "made").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                (folder / "made").write_bytes(pickle.dumps(make(folder)))
+        result = pickle.loads((folder / "made").read_bytes())  # noqa: S301  # just written
+        return copy_folder(folder, own / name), result
+
+    return make_or_copy
+
+
+@pytest.fixture(scope="session")
+def empty_store(made_once, drawn):
+    """A fresh sqlite store; its migrations take seconds."""
+
+    def make(folder):
+        import mlflow  # noqa: PLC0415  # most tests of the core run without it
+
+        mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
+
+    return made_once("store", make)[0] / "mlflow.db"
 
 
 def copy_store(source, folder, artifacts=None):
@@ -52,6 +119,25 @@ def copy_store(source, folder, artifacts=None):
         database.execute("UPDATE experiments SET artifact_location = ?", [place])
     database.close()
     return f"sqlite:///{path}"
+
+
+def copy_folder(source, folder):
+    """Copy a folder with a store and all its artifacts."""
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        for table, column in (
+            ("runs", "artifact_uri"),
+            ("experiments", "artifact_location"),
+            ("model_versions", "storage_location"),
+            ("model_versions", "source"),
+            ("logged_models", "artifact_location"),
+        ):
+            database.execute(
+                f"UPDATE {table} SET {column} = replace({column}, ?, ?)",  # noqa: S608
+                [str(source), str(folder)],
+            )
+    database.close()
+    return folder
 
 
 @contextmanager
@@ -71,6 +157,11 @@ def using(uri, folder):
         os.chdir(before[1])
 
 
+def using_copy(source, folder):
+    """Make a copy of a folder with a store, and its store, the current ones."""
+    return using(f"sqlite:///{copy_folder(source, folder) / 'mlflow.db'}", folder)
+
+
 @pytest.fixture
 def store(empty_store, tmp_path):
     """An empty store in the test's own folder, which is the current one as well."""
@@ -79,19 +170,44 @@ def store(empty_store, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def calibrated_folder(empty_store, tmp_path_factory):
-    """A store with a classifier and the set classifier that `mode=paper` made of it."""
-    import scrib_mlflow  # noqa: PLC0415
-    from tests.models import draw_table, register_pipeline  # noqa: PLC0415
+def base_folder(made_once, empty_store):
+    """A store with a registered classifier, and files of rows for it."""
 
-    folder = tmp_path_factory.mktemp("calibrated")
-    with using(copy_store(empty_store, folder), folder):
-        draw_table(600, seed=2).to_parquet("fit.parquet")
-        draw_table(500, seed=3).to_csv("other.csv", index=False)
-        done = scrib_mlflow.calibrate(
-            register_pipeline(), "fit.parquet", "label", risk_targets=0.05, mode="paper"
+    def make(folder):
+        from tests.models import draw_table, register_pipeline  # noqa: PLC0415
+
+        with using(copy_store(empty_store, folder), folder):
+            draw_table(600, seed=2).to_parquet("fit.parquet")
+            draw_table(500, seed=3).to_csv("other.csv", index=False)
+            return register_pipeline()
+
+    return made_once("base", make)
+
+
+@pytest.fixture
+def base(base_folder, tmp_path):
+    """A registered classifier in a store, with files of rows, all of which a test may change."""
+    folder, uri = base_folder
+    with using_copy(folder, tmp_path):
+        yield uri
+
+
+def paper_mode(folder, base_folder, risk_target):
+    """Make a store with the set classifier that `mode=paper` makes."""
+    import scrib_mlflow  # noqa: PLC0415
+
+    source, uri = base_folder
+    with using_copy(source, folder):
+        return scrib_mlflow.calibrate(
+            uri, "fit.parquet", "label", risk_targets=risk_target, mode="paper"
         )
-    return folder, done
+
+
+@pytest.fixture(scope="session")
+def calibrated_folder(made_once, base_folder, drawn):
+    """A store with a classifier and the set classifier that `mode=paper` made of it."""
+    with drawn():
+        return made_once("calibrated", lambda folder: paper_mode(folder, base_folder, 0.05))
 
 
 @pytest.fixture
@@ -103,18 +219,9 @@ def calibrated(calibrated_folder):
 
 
 @pytest.fixture(scope="session")
-def loose_folder(empty_store, tmp_path_factory):
+def loose_folder(made_once, base_folder):
     """A store with a set classifier whose answers have every reason, and with rows for it."""
-    import scrib_mlflow  # noqa: PLC0415
-    from tests.models import draw_table, register_pipeline  # noqa: PLC0415
-
-    folder = tmp_path_factory.mktemp("loose")
-    with using(copy_store(empty_store, folder), folder):
-        draw_table(600, seed=2).to_parquet("fit.parquet")
-        done = scrib_mlflow.calibrate(
-            register_pipeline(), "fit.parquet", "label", risk_targets=0.3, mode="paper"
-        )
-    return folder, done
+    return made_once("loose", lambda folder: paper_mode(folder, base_folder, 0.3))
 
 
 @pytest.fixture
@@ -125,73 +232,46 @@ def loose(loose_folder, tmp_path):
         yield done
 
 
+@pytest.fixture(scope="session")
+def mixture_folder(made_once, empty_store):
+    """A store with a registered classifier, and a file of rows that it was not trained on."""
+
+    def make(folder):
+        from tests.models import draw_mixture, register_mixture  # noqa: PLC0415
+
+        with using(copy_store(empty_store, folder), folder):
+            register_mixture()
+            draw_mixture(3000, seed=1).to_parquet("rows.parquet")
+
+    return made_once("mixture", make)[0]
+
+
 @pytest.fixture
-def base(store):
-    """A registered classifier, and files of rows for it."""
-    from tests.models import draw_table, register_pipeline  # noqa: PLC0415
-
-    uri = register_pipeline()
-    draw_table(600, seed=2).to_parquet("fit.parquet")
-    draw_table(500, seed=3).to_csv("other.csv", index=False)
-    return uri
+def mixture(mixture_folder, tmp_path):
+    """That classifier in a store of the test's own."""
+    with using_copy(mixture_folder, tmp_path):
+        yield "models:/base/1"
 
 
 @pytest.fixture(scope="session")
-def mixture_folder(empty_store, tmp_path_factory):
-    """A store with a registered classifier, made once."""
-    from tests.models import register_mixture  # noqa: PLC0415
-
-    folder = tmp_path_factory.mktemp("mixture")
-    with using(copy_store(empty_store, folder), folder):
-        register_mixture()
-    return folder
-
-
-@pytest.fixture(scope="session")
-def certified_folder(empty_store, tmp_path_factory):
+def certified_folder(made_once, mixture_folder, drawn):
     """A store with a certified version, one that is not, and files of rows."""
-    import scrib_mlflow  # noqa: PLC0415
-    from tests.models import draw_mixture, register_mixture  # noqa: PLC0415
 
-    folder = tmp_path_factory.mktemp("certified")
-    with using(copy_store(empty_store, folder), folder):
-        uri = register_mixture()
-        draw_mixture(3000, seed=1).to_parquet("rows.parquet")
-        draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
-        done = scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=0.1)
-        assert done.classifier.certified
-        scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=0.1, mode="paper")
-    return folder
+    def make(folder):
+        import scrib_mlflow  # noqa: PLC0415
+        from tests.models import draw_mixture  # noqa: PLC0415
+
+        with using_copy(mixture_folder, folder), drawn():
+            draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
+            given = ("models:/base/1", "rows.parquet", "label")
+            assert scrib_mlflow.calibrate(*given, risk_targets=0.1).classifier.certified
+            scrib_mlflow.calibrate(*given, risk_targets=0.1, mode="paper")
+
+    return made_once("certified", make)[0]
 
 
 @pytest.fixture
 def certified(certified_folder, tmp_path):
     """A copy of that store, which a test may change."""
-    folder = tmp_path / "store"
-    shutil.copytree(certified_folder, folder)
-    path = folder / "mlflow.db"
-    with sqlite3.connect(path) as database:
-        for table, column in (
-            ("runs", "artifact_uri"),
-            ("experiments", "artifact_location"),
-            ("model_versions", "storage_location"),
-            ("model_versions", "source"),
-            ("logged_models", "artifact_location"),
-        ):
-            database.execute(
-                f"UPDATE {table} SET {column} = replace({column}, ?, ?)",  # noqa: S608
-                [str(certified_folder), str(folder)],
-            )
-    database.close()
-    with using(f"sqlite:///{path}", folder) as uri:
+    with using_copy(certified_folder, tmp_path / "store") as uri:
         yield uri
-
-
-@pytest.fixture
-def mixture(store):
-    """A registered classifier, and a file of rows that it was not trained on."""
-    from tests.models import draw_mixture, register_mixture  # noqa: PLC0415
-
-    uri = register_mixture()
-    draw_mixture(3000, seed=1).to_parquet("rows.parquet")
-    return uri

@@ -1,8 +1,11 @@
-"""Registered models of any library, calibrated and asked for sets, for tests."""
+"""Models of any library for tests: their scores found, or calibrated and asked for sets."""
+
+from tempfile import mkdtemp
 
 import mlflow
 import numpy as np
 
+from scrib_mlflow.rows.scoring import as_served, make_scorer
 from scrib_mlflow.workflows.calibrate import calibrate
 from tests.models import CLASSES, FEATURES, draw_table
 
@@ -52,3 +55,33 @@ def check_served(done, scores, classes=CLASSES, rows=NEW):
     answers = mlflow.pyfunc.load_model(done.model_uri).predict(rows)
     assert [set(members) for members in answers["prediction_set"]] == expected
     assert len({frozenset(members) for members in expected}) > 2  # not all alike
+
+
+def saved(flavour, model, **options):
+    """Save a model, without a store, and load it as MLflow serves it."""
+    place = f"{mkdtemp(dir='.')}/model"
+    options = {"pip_requirements": ["mlflow"], **options}
+    if flavour is mlflow.pyfunc:
+        flavour.save_model(place, python_model=model, **options)
+    else:
+        flavour.save_model(model, place, **options)
+    return mlflow.pyfunc.load_model(place)
+
+
+def find_scores(model, rows=NEW, classes=None, scores_from="auto"):
+    """Find where a loaded model's scores are; return the names of its classes and the scores."""
+    tried = TABLE[FEATURES].head(50).astype(rows.dtypes.iloc[0])
+    scorer = make_scorer(model, tried, wanted=scores_from, classes=classes, transform="none")
+    found, failed = as_served(scorer, rows)
+    assert not failed
+    return scorer.classes, found
+
+
+def check_scored(model, scores, classes=CLASSES, rows=NEW, given=None, scores_from="auto"):
+    """Assert that the scores found in a model's output are those had from the library itself.
+
+    `given` are names of classes that the model does not know.
+    """
+    names, found = find_scores(model, rows, given, scores_from)
+    assert names == tuple(classes)
+    np.testing.assert_allclose(found, np.asarray(scores, dtype=np.float64), rtol=1e-5, atol=1e-7)

@@ -1,5 +1,7 @@
 """A small registered classifier for tests, and rows for it."""
 
+from functools import cache
+
 import mlflow
 import numpy as np
 import pandas as pd
@@ -15,9 +17,10 @@ MOST = 1000  # rows of a draw
 POOL = 30 * MOST
 
 
-def draw_table(n=600, *, seed=0):
-    """Return a table with four features and a label column; other seeds give other rows."""
-    features, labels = make_classification(
+@cache
+def pool():
+    """Return features and labels of all rows that are drawn from."""
+    return make_classification(
         POOL,
         n_features=4,
         n_informative=4,
@@ -28,6 +31,11 @@ def draw_table(n=600, *, seed=0):
         flip_y=0.05,
         random_state=7,
     )
+
+
+def draw_table(n=600, *, seed=0):
+    """Return a table with four features and a label column; other seeds give other rows."""
+    features, labels = pool()
     chosen = np.random.default_rng(0).permutation(POOL)[seed * MOST : seed * MOST + n]
     table = pd.DataFrame(features[chosen], columns=FEATURES)
     return table.assign(label=np.array(CLASSES)[labels[chosen]])

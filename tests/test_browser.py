@@ -26,7 +26,7 @@ SECONDS = 120_000  # milliseconds: a busy machine takes long to show a page
 
 
 @pytest.fixture(scope="module")
-def site(empty_store, tmp_path_factory):
+def site(empty_store, tmp_path_factory, drawn):
     """A certified version, in a store with an MLflow server before it."""
     folder = tmp_path_factory.mktemp("site")
     port = free_port()
@@ -38,7 +38,7 @@ def site(empty_store, tmp_path_factory):
             command, stdout=log, stderr=log, cwd=folder, start_new_session=True
         )
         try:
-            with using(store, folder):
+            with using(store, folder), drawn():
                 base = register_mixture()
                 draw_mixture(3000, seed=1).to_parquet("rows.parquet")
                 done = scrib_mlflow.calibrate(base, "rows.parquet", "label", risk_targets=0.1)

@@ -1,4 +1,7 @@
-"""Models of many libraries, from the registry to served sets, against the libraries' own scores."""
+"""Models of many libraries against the libraries' own scores.
+
+One of each goes from the registry to served sets; of others the scores are found.
+"""
 
 import os
 import sys
@@ -19,9 +22,12 @@ from tests.flavours import (
     TRAINED,
     binary,
     calibrated,
+    check_scored,
     check_served,
+    find_scores,
     indexed,
     register,
+    saved,
 )
 from tests.models import CLASSES, FEATURES, fit_pipeline
 
@@ -30,6 +36,12 @@ CODES = indexed(TRAINED)["label"]
 TWO = binary(TRAINED)
 SIGNATURE = infer_signature(X)
 AS_TENSOR = infer_signature(X.to_numpy(dtype=np.float32))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder for models; they need no store."""
+    monkeypatch.chdir(tmp_path)
 
 
 # scikit-learn
@@ -42,10 +54,10 @@ def test_a_pipeline_serves_the_sets_of_its_probabilities(store):
 
 
 @pytest.mark.parametrize("scores_from", ["auto", "predict"])
-def test_a_model_logged_to_predict_probabilities_keeps_its_class_names(store, scores_from):
+def test_a_model_logged_to_predict_probabilities_keeps_its_class_names(here, scores_from):
     model = fit_pipeline(TRAINED)
-    uri = register(mlflow.sklearn.log_model, model, pyfunc_predict_fn="predict_proba")
-    check_served(calibrated(uri, scores_from=scores_from), model.predict_proba(NEW))
+    loaded = saved(mlflow.sklearn, model, pyfunc_predict_fn="predict_proba")
+    check_scored(loaded, model.predict_proba(NEW), scores_from=scores_from)
 
 
 def test_labels_may_be_indices_of_the_models_classes(store):
@@ -63,30 +75,29 @@ def test_classes_named_by_numbers_from_1_are_names_not_indices(store):
         calibrated(uri, indexed(TABLE))
 
 
-def test_a_binary_model_serves_both_columns(store):
+def test_a_binary_model_has_both_columns(here):
     model = LogisticRegression().fit(TWO[FEATURES], TWO["label"])
-    uri = register(mlflow.sklearn.log_model, model, signature=SIGNATURE)
-    done = calibrated(uri, binary(TABLE), risk_targets=0.02)
-    check_served(done, model.predict_proba(NEW), CLASSES[:2])
+    loaded = saved(mlflow.sklearn, model, signature=SIGNATURE)
+    check_scored(loaded, model.predict_proba(NEW), CLASSES[:2])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"skops_trusted_types": ["sklearn.tree._tree.Tree"]},
-        {"serialization_format": "cloudpickle"},
-    ],
-)
-def test_a_tree_is_served_however_it_is_stored(store, options):
+def test_a_tree_is_served_with_the_types_that_were_trusted(store):
     model = DecisionTreeClassifier(min_samples_leaf=10, random_state=0).fit(X, Y)
-    uri = register(mlflow.sklearn.log_model, model, **options)
+    trusted = ["sklearn.tree._tree.Tree"]
+    uri = register(mlflow.sklearn.log_model, model, skops_trusted_types=trusted)
     check_served(calibrated(uri), model.predict_proba(NEW))
 
 
-def test_a_model_trained_on_arrays_takes_columns_in_their_order(store):
+def test_a_tree_may_be_stored_as_a_pickle(here):
+    model = DecisionTreeClassifier(min_samples_leaf=10, random_state=0).fit(X, Y)
+    loaded = saved(mlflow.sklearn, model, serialization_format="cloudpickle")
+    check_scored(loaded, model.predict_proba(NEW))
+
+
+def test_a_model_trained_on_arrays_takes_columns_in_their_order(here):
     model = LogisticRegression().fit(X.to_numpy(), Y)
-    uri = register(mlflow.sklearn.log_model, model, signature=infer_signature(X.to_numpy()))
-    check_served(calibrated(uri), model.predict_proba(NEW.to_numpy()))
+    loaded = saved(mlflow.sklearn, model, signature=infer_signature(X.to_numpy()))
+    check_scored(loaded, model.predict_proba(NEW.to_numpy()))
 
 
 def test_columns_of_the_data_may_stand_in_any_order_and_among_others(store):
@@ -103,18 +114,18 @@ def test_margins_are_served_where_they_are_asked_for(store):
     check_served(done, model.decision_function(NEW))
 
 
-def test_a_margin_of_two_classes_is_that_of_the_second(store):
+def test_a_margin_of_two_classes_is_that_of_the_second(here):
     model = SVC().fit(TWO[FEATURES], TWO["label"])
-    uri = register(mlflow.sklearn.log_model, model, signature=SIGNATURE)
-    done = calibrated(uri, binary(TABLE), scores_from="decision_function", risk_targets=0.02)
+    loaded = saved(mlflow.sklearn, model, signature=SIGNATURE)
     margins = model.decision_function(NEW)
-    check_served(done, np.column_stack([-margins, margins]), CLASSES[:2])
+    scores = np.column_stack([-margins, margins])
+    check_scored(loaded, scores, CLASSES[:2], scores_from="decision_function")
 
 
-def test_margins_of_pairs_of_classes_are_refused(store):
-    uri = register(mlflow.sklearn.log_model, SVC(decision_function_shape="ovo").fit(X, Y))
+def test_margins_of_pairs_of_classes_are_refused(here):
+    loaded = saved(mlflow.sklearn, SVC(decision_function_shape="ovo").fit(X, Y))
     with pytest.raises(ModelError, match="pairs of classes"):
-        calibrated(uri, scores_from="decision_function")
+        find_scores(loaded, scores_from="decision_function")
 
 
 def test_a_model_that_gives_labels_only_is_refused_and_nothing_is_registered(store):
@@ -141,35 +152,32 @@ def test_an_xgboost_classifier_has_the_names_given(store):
     check_served(calibrated(uri, classes=CLASSES), model.predict_proba(NEW))
 
 
-def test_an_xgboost_booster_has_the_names_given(store):
+def test_an_xgboost_booster_has_the_names_given(here):
     xgboost = pytest.importorskip("xgboost")
     options = {"objective": "multi:softprob", "num_class": 3, "max_depth": 2, "nthread": 1}
     model = xgboost.train(options, xgboost.DMatrix(X, CODES), num_boost_round=5)
-    uri = register(mlflow.xgboost.log_model, model)
-    done = calibrated(uri, indexed(TABLE), classes=CLASSES)
-    check_served(done, model.predict(xgboost.DMatrix(NEW)))
+    loaded = saved(mlflow.xgboost, model)
+    check_scored(loaded, model.predict(xgboost.DMatrix(NEW)), given=CLASSES)
 
 
 @pytest.mark.parametrize("objective", ["binary:logistic", "binary:logitraw"])
-def test_a_binary_xgboost_booster_gives_one_score(store, objective):
+def test_a_binary_xgboost_booster_gives_one_score(here, objective):
     xgboost = pytest.importorskip("xgboost")
     data = xgboost.DMatrix(TWO[FEATURES], indexed(TWO)["label"])
     options = {"objective": objective, "max_depth": 2, "nthread": 1}
     model = xgboost.train(options, data, num_boost_round=5)
-    uri = register(mlflow.xgboost.log_model, model, signature=SIGNATURE)
-    done = calibrated(uri, indexed(binary(TABLE)), risk_targets=0.02)
+    loaded = saved(mlflow.xgboost, model, signature=SIGNATURE)
     second = model.predict(xgboost.DMatrix(NEW)).astype(np.float64)
     first = 1 - second if objective == "binary:logistic" else -second
-    check_served(done, np.column_stack([first, second]), ("0", "1"))
+    check_scored(loaded, np.column_stack([first, second]), ("0", "1"))
 
 
-def test_an_xgboost_booster_that_predicts_labels_is_refused(store):
+def test_an_xgboost_booster_that_predicts_labels_is_refused(here):
     xgboost = pytest.importorskip("xgboost")
     options = {"objective": "multi:softmax", "num_class": 3, "max_depth": 2, "nthread": 1}
     model = xgboost.train(options, xgboost.DMatrix(X, CODES), num_boost_round=5)
-    uri = register(mlflow.xgboost.log_model, model)
     with pytest.raises(ModelError, match="labels, not scores"):
-        calibrated(uri, indexed(TABLE))
+        find_scores(saved(mlflow.xgboost, model))
 
 
 def test_a_lightgbm_classifier_has_names_of_its_own(store):
@@ -181,12 +189,11 @@ def test_a_lightgbm_classifier_has_names_of_its_own(store):
     check_served(calibrated(uri), model.predict_proba(NEW))
 
 
-def test_a_lightgbm_booster_has_the_names_given(store):
+def test_a_lightgbm_booster_has_the_names_given(here):
     lightgbm = pytest.importorskip("lightgbm")
     options = {"objective": "multiclass", "num_class": 3, "num_threads": 1, "verbose": -1}
     model = lightgbm.train(options, lightgbm.Dataset(X, CODES), num_boost_round=5)
-    uri = register(mlflow.lightgbm.log_model, model)
-    check_served(calibrated(uri, classes=CLASSES), model.predict(NEW))
+    check_scored(saved(mlflow.lightgbm, model), model.predict(NEW), given=CLASSES)
 
 
 def test_a_catboost_classifier_has_names_of_its_own(store):
@@ -220,33 +227,39 @@ def run_onnx(model, **inputs):
     return session.run(None, tensors)[1]
 
 
-@pytest.mark.parametrize("options", [{}, {"signature": SIGNATURE}, {"signature": AS_TENSOR}])
-def test_an_onnx_model_has_the_names_given(store, options):
+def test_an_onnx_model_has_the_names_given(store):
     model = to_onnx(fit_pipeline(TRAINED))
-    uri = register(mlflow.onnx.log_model, model, **options)
-    rows = NEW.astype(np.float32) if options.get("signature") is AS_TENSOR else NEW
-    check_served(calibrated(uri, classes=CLASSES), run_onnx(model, x=NEW), rows=rows)
+    uri = register(mlflow.onnx.log_model, model)
+    check_served(calibrated(uri, classes=CLASSES), run_onnx(model, x=NEW))
 
 
-def test_an_onnx_model_with_an_input_for_each_column_takes_them_by_name(store):
+@pytest.mark.parametrize("signature", [SIGNATURE, AS_TENSOR], ids=["columns", "tensor"])
+def test_an_onnx_model_takes_columns_or_a_tensor(here, signature):
+    model = to_onnx(fit_pipeline(TRAINED))
+    rows = NEW.astype(np.float32) if signature is AS_TENSOR else NEW
+    loaded = saved(mlflow.onnx, model, signature=signature)
+    check_scored(loaded, run_onnx(model, x=NEW), rows=rows, given=CLASSES)
+
+
+def test_an_onnx_model_with_an_input_for_each_column_takes_them_by_name(here):
     model = to_onnx(fit_pipeline(TRAINED), inputs=[(name, 1) for name in FEATURES])
-    uri = register(mlflow.onnx.log_model, model, signature=SIGNATURE)
+    loaded = saved(mlflow.onnx, model, signature=SIGNATURE)
     scores = run_onnx(model, **{name: NEW[[name]] for name in FEATURES})
-    check_served(calibrated(uri, TABLE[["label", *FEATURES[::-1]]], classes=CLASSES), scores)
+    check_scored(loaded, scores, rows=NEW[FEATURES[::-1]], given=CLASSES)
 
 
-def test_an_onnx_model_whose_labels_contradict_the_names_given_is_refused(store):
-    uri = register(mlflow.onnx.log_model, to_onnx(fit_pipeline(TRAINED)))
+def test_an_onnx_model_whose_labels_contradict_the_names_given_is_refused(here):
+    loaded = saved(mlflow.onnx, to_onnx(fit_pipeline(TRAINED)))
     with pytest.raises(ModelError, match="highest score on few rows"):
-        calibrated(uri, indexed(TABLE), classes=("hard", "middle", "easy"))
+        find_scores(loaded, classes=("hard", "middle", "easy"))
 
 
 @pytest.mark.parametrize("options", [{}, {"signature": SIGNATURE}])
-def test_an_onnx_model_with_a_zipmap_has_names_of_its_own(store, options):
+def test_an_onnx_model_with_a_zipmap_has_names_of_its_own(here, options):
     model = to_onnx(fit_pipeline(TRAINED), zipmap=True)
-    uri = register(mlflow.onnx.log_model, model, **options)
+    loaded = saved(mlflow.onnx, model, **options)
     scores = [[row[name] for name in CLASSES] for row in run_onnx(model, x=NEW)]
-    check_served(calibrated(uri), scores)
+    check_scored(loaded, scores)
 
 
 # Networks
@@ -264,12 +277,16 @@ def network():
         return model, model(torch.tensor(NEW.to_numpy(dtype=np.float32))).numpy()
 
 
-@pytest.mark.parametrize("options", [{}, {"signature": AS_TENSOR}])
-def test_a_torch_network_is_calibrated_on_its_logits(store, network, options):
+def test_a_torch_network_is_calibrated_on_its_logits(store, network):
     model, logits = network
-    uri = register(mlflow.pytorch.log_model, model, serialization_format="pickle", **options)
-    rows = NEW.astype(np.float32) if options else NEW
-    check_served(calibrated(uri, classes=CLASSES), logits, rows=rows)
+    uri = register(mlflow.pytorch.log_model, model, serialization_format="pickle")
+    check_served(calibrated(uri, classes=CLASSES), logits)
+
+
+def test_a_torch_network_takes_a_tensor(here, network):
+    model, logits = network
+    loaded = saved(mlflow.pytorch, model, serialization_format="pickle", signature=AS_TENSOR)
+    check_scored(loaded, logits, rows=NEW.astype(np.float32), given=CLASSES)
 
 
 def test_an_exported_torch_network_is_served(store, network):
@@ -341,10 +358,10 @@ def register_own(model, form, **options):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_python_model_may_return_scores_in_any_form_with_names_or_order(store, form):
+def test_a_python_model_may_return_scores_in_any_form_with_names_or_order(here, form):
     model = LogisticRegression().fit(X, Y)
-    uri = register_own(model, FORMS[form], signature=SIGNATURE)
-    check_served(calibrated(uri, classes=CLASSES), model.predict_proba(NEW))
+    loaded = saved(mlflow.pyfunc, Own(model, FORMS[form]), signature=SIGNATURE)
+    check_scored(loaded, model.predict_proba(NEW), given=CLASSES)
 
 
 def test_a_python_model_names_its_classes_by_its_columns(store):
@@ -387,10 +404,10 @@ CHANCE = np.random.default_rng(0)
         pytest.param(lambda scores: scores.to_numpy().squeeze(), id="a row alone is no table"),
     ],
 )
-def test_a_model_that_scores_a_row_differently_alone_is_refused(store, form):
-    uri = register_own(LogisticRegression().fit(X, Y), form)
+def test_a_model_that_scores_a_row_differently_alone_is_refused(here, form):
+    loaded = saved(mlflow.pyfunc, Own(LogisticRegression().fit(X, Y), form))
     with pytest.raises(ModelError, match="score each row by itself"):
-        calibrated(uri, classes=CLASSES)
+        find_scores(loaded, classes=CLASSES)
 
 
 def test_a_model_with_code_of_its_own_is_served_with_it(store, tmp_path):

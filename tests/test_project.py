@@ -1,4 +1,4 @@
-"""``mlflow run`` on a scratch copy of this repository."""
+"""``mlflow run`` on this repository, whose kernels are compiled, and on a scratch copy of it."""
 
 import os
 import shutil
@@ -8,15 +8,17 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 import scrib_mlflow
 from scrib_mlflow.synthetic import draw_scores
-from tests.models import FEATURES, draw_mixture, draw_table, register_mixture, register_pipeline
+from tests.models import FEATURES, draw_mixture, draw_table
+from tests.workflows.gates import NAME
 
 ROOT = Path(__file__).parent.parent
-PROJECT = ("MLproject", "conda.yaml", "scrib_mlflow")
+PROJECT = ("MLproject", "conda.yaml", "scrib_mlflow", "experiments")
 
 
 @pytest.fixture
@@ -33,22 +35,22 @@ def project(tmp_path):
     return folder
 
 
-def mlflow_run(project, store, entry, **parameters):
+def mlflow_run(project, entry, **parameters):
+    """Run an entry point in a process of its own, on the store that is current here."""
     command = [sys.executable, "-m", "mlflow", "run", str(project), "-e", entry]
     command += ["--env-manager", "local"]
     for name, value in parameters.items():
         command += ["-P", f"{name}={value}"]
     paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": store, "PATH": os.pathsep.join(paths)}
+    uri = mlflow.get_tracking_uri()
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri, "PATH": os.pathsep.join(paths)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_mlflow_run_calibrates_in_the_run_that_it_opened(store, project):
-    register_pipeline()
+def test_mlflow_run_calibrates_in_the_run_that_it_opened(base):
     draw_table(400, seed=2).to_csv("rows.csv", index=False)
     done = mlflow_run(
-        project,
-        store,
+        ROOT,
         "calibrate",
         model_uri="models:/base/1",
         data="rows.csv",
@@ -65,34 +67,30 @@ def test_mlflow_run_calibrates_in_the_run_that_it_opened(store, project):
     assert "fit_abstention_rate" in run.data.metrics
 
 
-def test_mlflow_run_of_the_gate_ends_as_it_decides(store, project):
-    base = register_mixture()
-    draw_mixture(3000, seed=1).to_parquet("rows.parquet")
-    draw_mixture(1000, seed=2).to_csv("fresh.csv", index=False)
-    done = scrib_mlflow.calibrate(base, "rows.parquet", "label", risk_targets=0.1)
-    policy = {"model_uri": done.model_uri, "alias": "champion"}
-    refused = mlflow_run(project, store, "gate", **policy, risk_targets="{hard: .05, default: .1}")
+def test_mlflow_run_of_the_gate_ends_as_it_decides(certified):
+    pd.read_parquet("fresh.parquet").to_csv("fresh.csv", index=False)
+    policy = {"model_uri": f"models:/{NAME}/1", "alias": "champion"}
+    refused = mlflow_run(ROOT, "gate", **policy, risk_targets="{hard: .05, default: .1}")
     assert refused.returncode != 0
     assert "hard: 10.0 % is certified, 5.0 % is asked for" in refused.stdout
     assert "Traceback" not in refused.stderr
-    assert "champion" not in mlflow.MlflowClient().get_registered_model(done.name).aliases
+    assert "champion" not in mlflow.MlflowClient().get_registered_model(NAME).aliases
     (run,) = mlflow.search_runs(
         filter_string="tags.mlflow.project.entryPoint = 'gate'", output_format="list"
     )
     assert run.info.status == "FAILED"
     fresh = str(Path("fresh.csv").absolute())
-    passed = mlflow_run(project, store, "gate", **policy, data=fresh, label="label")
+    passed = mlflow_run(ROOT, "gate", **policy, data=fresh, label="label")
     assert passed.returncode == 0, passed.stderr
     assert "Passed: the alias champion is on version 1" in passed.stdout
-    aliases = mlflow.MlflowClient().get_registered_model(done.name).aliases
+    aliases = mlflow.MlflowClient().get_registered_model(NAME).aliases
     assert str(aliases["champion"]) == "1"
 
 
-def test_mlflow_run_compares_in_the_run_that_it_opened_with_a_run_for_each_method(store, project):
-    register_mixture()
+def test_mlflow_run_compares_in_the_run_that_it_opened_with_a_run_for_each_method(mixture):
     draw_mixture(400, seed=3).to_parquet("rows.parquet")
     given = {"model_uri": "models:/base/1", "data": "rows.parquet", "label": "label"}
-    done = mlflow_run(project, store, "compare", **given, risk_targets=0.2, repeats=1, curves=1)
+    done = mlflow_run(ROOT, "compare", **given, risk_targets=0.2, repeats=1, curves=1)
     assert done.returncode == 0, done.stderr
     assert "a random half to fit, the other to measure; once." in done.stdout
     (run,) = mlflow.search_runs(
@@ -109,12 +107,10 @@ def test_mlflow_run_compares_in_the_run_that_it_opened_with_a_run_for_each_metho
     assert not mlflow.MlflowClient().search_model_versions("name = 'base-scrib'")
 
 
-@pytest.mark.slow
-def test_a_failure_fails_the_run_and_registers_nothing(store, project):
-    register_pipeline()
+def test_a_failure_fails_the_run_and_registers_nothing(base, project):
     draw_table(50).to_csv("rows.csv", index=False)
     done = mlflow_run(
-        project, store, "main", model_uri="models:/base@nope", data="rows.csv", label="label"
+        project, "main", model_uri="models:/base@nope", data="rows.csv", label="label"
     )
     assert done.returncode != 0
     assert "error: models:/base@nope is not in the registry" in done.stderr
@@ -127,12 +123,10 @@ def test_a_failure_fails_the_run_and_registers_nothing(store, project):
 
 
 @pytest.mark.slow
-def test_mlflow_run_of_the_frontier_says_what_targets_cost(store, project):
-    register_mixture()
+def test_mlflow_run_of_the_frontier_says_what_targets_cost(mixture, project):
     draw_mixture(2000, seed=1).to_parquet("rows.parquet")
     done = mlflow_run(
         project,
-        store,
         "frontier",
         model_uri="models:/base/1",
         data="rows.parquet",
@@ -156,7 +150,6 @@ def test_mlflow_run_of_reproduce_prints_tables_of_saved_outputs(store, project, 
     np.savez(tmp_path / "outputs" / "drawn.npz", probs=scores, y=labels)
     done = mlflow_run(
         project,
-        store,
         "reproduce",
         outputs=tmp_path / "outputs",
         experiments="class_risks,correlation",
@@ -172,17 +165,16 @@ def test_mlflow_run_of_reproduce_prints_tables_of_saved_outputs(store, project, 
 
 
 @pytest.mark.slow
-def test_mlflow_run_predicts_and_a_second_one_is_refused(store, project, tmp_path):
-    register_pipeline()
+def test_mlflow_run_predicts_and_a_second_one_is_refused(base, project, tmp_path):
     table = draw_table(400, seed=2)
     table.to_parquet("rows.parquet")
     made = scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", mode="paper")
     table.assign(night=range(400)).to_parquet("nights.parquet")
     words = {"data": tmp_path / "nights.parquet", "output": tmp_path / "out", "key": "night"}
-    done = mlflow_run(project, store, "predict", model_uri=made.model_uri, **words)
+    done = mlflow_run(project, "predict", model_uri=made.model_uri, **words)
     assert done.returncode == 0, done.stderr
     assert "answered 400 rows into" in done.stdout
-    again = mlflow_run(project, store, "predict", model_uri=made.model_uri, **words)
+    again = mlflow_run(project, "predict", model_uri=made.model_uri, **words)
     assert again.returncode == 1
     assert "is there; replace it with overwrite=true" in again.stderr
     found = pq.read_table("out")

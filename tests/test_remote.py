@@ -43,9 +43,9 @@ def running_server(empty_store, tmp_path, *options):
             stop(process)
 
 
-@pytest.fixture
-def server(empty_store, tmp_path):
-    with running_server(empty_store, tmp_path) as address:
+@pytest.fixture(scope="module")
+def server(empty_store, tmp_path_factory):
+    with running_server(empty_store, tmp_path_factory.mktemp("remote")) as address:
         yield address
 
 
@@ -82,7 +82,7 @@ def test_calibrate_and_evaluate_work_through_a_server_with_proxied_artifacts(ser
 
 def test_a_gate_moves_an_alias_through_a_server_and_counts_uses_there(server, tmp_path):
     with using(server, tmp_path):
-        base = register_mixture()
+        base = register_mixture("mixture")
         draw_mixture(3000, seed=1).to_parquet("rows.parquet")
         draw_mixture(1000, seed=2).to_parquet("fresh.parquet")
         done = [
@@ -98,7 +98,7 @@ def test_a_gate_moves_an_alias_through_a_server_and_counts_uses_there(server, tm
         assert [check.name for check in again.decision.checks if not check.passed] == [
             "unseen rows"
         ]
-        model = mlflow.MlflowClient().get_registered_model("base-scrib")
+        model = mlflow.MlflowClient().get_registered_model("mixture-scrib")
         assert str(model.aliases["champion"]) == "2"
-        tags = mlflow.MlflowClient().get_model_version("base-scrib", "2").tags
+        tags = mlflow.MlflowClient().get_model_version("mixture-scrib", "2").tags
         assert tags["scrib.previous_champion"] == "1"

@@ -17,7 +17,7 @@ from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.rows.hashes import case_hashes, key_hashes
 from scrib_mlflow.workflows import compare
-from tests.conftest import using
+from tests.conftest import copy_folder, using
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 
 METHODS = ["SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"]
@@ -30,10 +30,15 @@ def rows():
     return table.assign(who=np.arange(1200) // 10, sure=table[FEATURES].max(axis=1))
 
 
+@pytest.fixture(scope="module")
+def folder(mixture_folder, tmp_path_factory):
+    return copy_folder(mixture_folder, tmp_path_factory.mktemp("compare"))
+
+
 @pytest.fixture
-def base(mixture_folder, rows):
+def base(folder, rows):
     """The classifier, in its store, beside the file of rows."""
-    with using(f"sqlite:///{mixture_folder / 'mlflow.db'}", mixture_folder):
+    with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
         rows.to_parquet("rows.parquet")
         yield "models:/base/1"
 

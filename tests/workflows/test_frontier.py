@@ -15,8 +15,8 @@ from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.rows.hashes import case_hashes, key_hashes
 from scrib_mlflow.workflows import frontier
-from tests.conftest import using
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
+from tests.conftest import copy_folder, using
+from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,15 @@ def rows():
     return draw_mixture(1200, seed=5, apart=2.0).assign(who=np.arange(1200) // 10)
 
 
+@pytest.fixture(scope="module")
+def folder(mixture_folder, tmp_path_factory):
+    return copy_folder(mixture_folder, tmp_path_factory.mktemp("frontier"))
+
+
 @pytest.fixture
-def base(mixture_folder, rows):
+def base(folder, rows):
     """The classifier, in its store, beside the file of rows."""
-    with using(f"sqlite:///{mixture_folder / 'mlflow.db'}", mixture_folder):
+    with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
         rows.to_parquet("rows.parquet")
         yield "models:/base/1"
 
@@ -121,8 +126,8 @@ def test_the_rows_are_those_that_calibrate_fits_in_whatever_order(base, rows, mo
     assert again.value.args[1].tolist() == labels.tolist()
 
 
-def test_looking_at_the_certify_rows_is_recorded_and_counts_as_a_use(store, rows):
-    base = register_mixture()
+def test_looking_at_the_certify_rows_is_recorded_and_counts_as_a_use(mixture, rows):
+    base = mixture
     rows.to_parquet("rows.parquet")
     done = explore(base, use_certify_rows=True, group="who")
     assert done.frontier.n_fitted + done.frontier.n_held_out == done.data.n_used == 1200
@@ -145,8 +150,8 @@ def test_looking_at_the_certify_rows_is_recorded_and_counts_as_a_use(store, rows
     assert "frontier has looked at the labels of these rows" in note
 
 
-def test_another_seed_of_calibrate_is_a_later_use_of_rows_that_were_looked_at(store, rows):
-    base = register_mixture()
+def test_another_seed_of_calibrate_is_a_later_use_of_rows_that_were_looked_at(mixture, rows):
+    base = mixture
     rows.to_parquet("rows.parquet")
     assert explore(base, use_certify_rows=True, seed=3).use.number == 1
     later = scrib_mlflow.calibrate(base, "rows.parquet", "label", risk_targets=0.3, seed=4)

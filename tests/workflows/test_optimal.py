@@ -1,7 +1,6 @@
 """rule=optimal through every layer: calibrated, certified, registered, served, judged, promoted."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import requests
+from mlflow.pyfunc.scoring_server import invocations
 from scipy import special, stats
 
 import scrib_mlflow
@@ -18,8 +18,8 @@ from scrib_mlflow.errors import ScribError
 from scrib_mlflow.records import seal
 from scrib_mlflow.registry.models import version_tags
 from scrib_mlflow.workflows.demo import serve
-from tests.conftest import copy_store, using
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, register_mixture
+from tests.conftest import using, using_copy
+from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 from tests.oracles import optimal_answer
 from tests.test_serve import ALONE
 from tests.workflows.gates import champion, failed
@@ -28,17 +28,19 @@ TARGET = 0.05
 
 
 @pytest.fixture(scope="module")
-def folder(empty_store, tmp_path_factory):
+def folder(mixture_folder, drawn, made_once):
     """A store where version 1 has thresholds, version 2 is optimal, and the classifier is gone."""
-    place = tmp_path_factory.mktemp("optimal")
-    with using(copy_store(empty_store, place), place):
-        uri = register_mixture()
-        draw_mixture(3000, seed=1).to_parquet("rows.parquet")
-        draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
-        for rule in ("thresholds", "optimal"):
-            scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=TARGET, rule=rule)
-        mlflow.MlflowClient().delete_registered_model("base")
-    return place
+
+    def make(place):
+        with using_copy(mixture_folder, place), drawn():
+            draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
+            for rule in ("thresholds", "optimal"):
+                scrib_mlflow.calibrate(
+                    "models:/base/1", "rows.parquet", "label", risk_targets=TARGET, rule=rule
+                )
+            mlflow.MlflowClient().delete_registered_model("base")
+
+    return made_once("optimal", make)[0]
 
 
 @pytest.fixture
@@ -163,16 +165,16 @@ def test_every_abstention_names_at_least_two_candidates_and_a_bad_row_none(both)
     assert (certain["candidates"].str[0] == certain["prediction"]).all()
 
 
-def test_it_is_served_over_http_and_without_this_package(both, folder, tmp_path):
+def test_it_is_served_as_json_and_without_this_package(both, tmp_path):
     rows = draw_mixture(40, seed=9)[FEATURES]
     expected = expected_sets(read_record(2), rows)
-    with serve("models:/base-scrib/2", both, tmp_path / "server.log") as address:
-        body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
-        answer = requests.post(f"{address}/invocations", json=body, timeout=60)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()["predictions"]
-    assert [row["prediction_set"] for row in found] == expected
-    assert found[0]["multipliers"] == read_record(2)["rule"]["multipliers"]
+    model = mlflow.pyfunc.load_model("models:/base-scrib/2")
+    body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
+    answer = invocations(
+        json.dumps(body), "application/json", model, model.metadata.get_input_schema()
+    )
+    assert answer.status == 200, answer.response
+    check_answers(json.loads(answer.response)["predictions"], expected)
     alone = subprocess.run(
         [sys.executable, "-c", ALONE, both, "models:/base-scrib/2"],
         input=rows.to_json(orient="records"),
@@ -184,6 +186,21 @@ def test_it_is_served_over_http_and_without_this_package(both, folder, tmp_path)
     )
     assert alone.returncode == 0, alone.stderr
     assert [row["prediction_set"] for row in json.loads(alone.stdout)] == expected
+
+
+def check_answers(found, expected):
+    assert [row["prediction_set"] for row in found] == expected
+    assert found[0]["multipliers"] == read_record(2)["rule"]["multipliers"]
+
+
+@pytest.mark.slow
+def test_it_is_served_over_http(both, tmp_path):
+    rows = draw_mixture(40, seed=9)[FEATURES]
+    with serve("models:/base-scrib/2", both, tmp_path / "server.log") as address:
+        body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
+        answer = requests.post(f"{address}/invocations", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    check_answers(answer.json()["predictions"], expected_sets(read_record(2), rows))
 
 
 def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
@@ -206,9 +223,7 @@ def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
 
 
 def test_evaluate_and_gate_take_either_rule(folder, tmp_path):
-    place = tmp_path / "copy"
-    shutil.copytree(folder, place)  # artifacts are read from where they were
-    with using(f"sqlite:///{place / 'mlflow.db'}", place):
+    with using_copy(folder, tmp_path / "copy"):
         done = scrib_mlflow.evaluate("models:/base-scrib/2", "fresh.parquet", "label")
         assert done.report.empty_rate == 0
         note = mlflow.get_run(done.run_id).data.tags["mlflow.note.content"]

@@ -8,17 +8,16 @@ from click.testing import CliRunner
 
 import scrib_mlflow
 from scrib_mlflow.cli import main
-from tests.models import CLASSES, FEATURES, draw_mixture, register_mixture
+from tests.models import CLASSES, FEATURES, draw_mixture
 
 TARGET = 0.05
 
 
 @pytest.fixture
-def mixed(store):
-    """A registered classifier and rows for it."""
-    uri = register_mixture()
+def mixed(mixture):
+    """A registered classifier and fewer rows for it."""
     draw_mixture(1500, seed=1).to_parquet("rows.parquet")
-    return uri
+    return mixture
 
 
 def test_paper_mode_fits_all_rows_and_says_that_nothing_is_proved(mixed):
