@@ -177,7 +177,7 @@ def _answer_table(job: Job) -> Predicted:
     if known is not None:
         return known
     with runs.open_run(f"predict {job.name}") as run_id:
-        runs.log_settings(run_id, job.settings)
+        runs.log_parameters(run_id, job.settings.model_dump())
         with files.writing(output):
             folder, why_anew = files.begin(output, job.plan())
         if why_anew:

@@ -53,7 +53,7 @@ def answer_table(job: predict.Job) -> predict.Predicted:
         if known is not None:
             return known
         with runs.open_run(f"predict {job.name}") as run_id:
-            runs.log_settings(run_id, settings)
+            runs.log_parameters(run_id, settings.model_dump())
             record = make_record(settings, job.model_uri, job.certificate_digest, run_id)
             record = replace(record, data=data)
             LOGGER.info(f"loading {job.model_uri}, and {doing(settings.engine, n)}")
