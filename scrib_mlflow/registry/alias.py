@@ -45,15 +45,19 @@ def word(decision: Decision) -> str:
     return "passed" if decision.passed else "failed"
 
 
-def promote(client: mlflow.MlflowClient, version: Base, decision: Decision, run_id: str) -> bool:
-    """Move the alias to a version; return False where others have moved it meanwhile."""
+def promote(
+    client: mlflow.MlflowClient, version: Base, decision: Decision, run_id: str
+) -> str | None:
+    """Move the alias to a version; return who has it if others moved it meanwhile, else None."""
     name, alias = version.name, decision.policy.alias
     with turn(client, name, alias, run_id):
         now = holder(client, name, alias)
         if now != decision.champion:
-            return False
+            return now
         _tag(client, version, _tags(decision, run_id))
-        return now == version.version or _move(client, version, alias) == version.version
+        if now != version.version:
+            now = _move(client, version, alias)
+        return None if now == version.version else now
 
 
 def refuse(client: mlflow.MlflowClient, version: Base, decision: Decision, run_id: str) -> None:

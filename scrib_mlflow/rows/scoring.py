@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import mlflow
@@ -57,7 +57,7 @@ class ScoreOptions:
     classes: tuple[str, ...] | None = None  # in the order of the scores, for a model without names
     scores_from: str = "auto"
     score_transform: Transform = "none"
-    targets: Targets = Targets()  # which must fit the classes
+    targets: Targets = field(default_factory=Targets)  # which must fit the classes
     batch_rows: int = 10_000
     seed: int = 0
 

@@ -323,13 +323,16 @@ def _decide_and_move(review: Review, fresh: Fresh | None) -> tuple[Decision, boo
             alias.refuse(client, base, decision, review.run_id)
             return decision, False
         try:
-            promoted = alias.promote(client, base, decision, review.run_id)
+            other = alias.promote(client, base, decision, review.run_id)
         except StoreError:
             _mark_failed(client, review, decision)
             raise
-        if promoted:
+        if other is None:
             return decision, champion != base.version
-        LOGGER.info(f"somebody moved the alias {policy.alias!r} meanwhile; deciding again")
+        where = f"to version {other}" if other else "away"
+        LOGGER.info(
+            f"the alias {policy.alias!r} went {where} while this gate was deciding; deciding again"
+        )
     _mark_failed(client, review, decision)
     raise StoreError(
         f"the alias {policy.alias!r} of {base.name} keeps moving: {MOST_TRIES} times another "
