@@ -105,7 +105,7 @@ def run(settings: Reproduce) -> Reproduced:
         seed=settings.seed,
     )
     with runs.open_run("reproduce") as run_id:
-        runs.log_settings(run_id, settings)
+        runs.log_parameters(run_id, settings.model_dump())
         made = [tables.data_table(data).with_notes(left)]
         _log_table(made[0])
         for name in chosen:

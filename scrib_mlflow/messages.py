@@ -11,23 +11,22 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
+LONGEST_REASON = 300  # characters
 UNSAFE = re.compile(r"[^\w.\- ]")  # what MLflow refuses in a metric's name, and its separators
-LONGEST = 200
-SHOWN = 12
+LONGEST_NAME = 200  # characters of a class in a metric's name
+MOST_LISTED = 12  # names in a hint
 
 
 def reason(error: Exception) -> str:
     """Return what an error of MLflow says, on one line of bearable length."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:300]}…"
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
 
 
 def shown(uri: str) -> str:
     """Return a store's URI without a password."""
-    parts = urlsplit(uri)
-    if not parts.password:
-        return uri
-    return uri.replace(f":{parts.password}@", ":***@")
+    password = urlsplit(uri).password
+    return uri.replace(f":{password}@", ":***@") if password else uri
 
 
 def safe_names(classes: Sequence[str]) -> tuple[str, ...]:
@@ -35,7 +34,7 @@ def safe_names(classes: Sequence[str]) -> tuple[str, ...]:
     taken: set[str] = set()
     safe = []
     for index, name in enumerate(classes):
-        plain = UNSAFE.sub("_", name).strip()[:LONGEST]
+        plain = UNSAFE.sub("_", name).strip()[:LONGEST_NAME]
         if not plain.strip(". "):
             plain = f"class_{index}"
         chosen, count = plain, 1
@@ -60,12 +59,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:SHOWN])
-    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+    first = ", ".join(map(repr, names[:MOST_LISTED]))
+    return first if len(names) <= MOST_LISTED else f"{first} and {len(names) - MOST_LISTED} more"
 
 
 def progress(items: Any = None, *, what: str, unit: str, total: int | None = None) -> Any:
-    """Return a bar over items, or one that is told how far the work is; a log file gets none."""
+    """Return a bar over items, or one to update by hand; a log file gets none."""
     return tqdm(
         items, total=total, desc=what, unit=f" {unit}", unit_scale=True, disable=None, leave=False
     )

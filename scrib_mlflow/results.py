@@ -224,8 +224,8 @@ def from_json(text: str) -> Result:
         result: Result = _reader(name).validate_python(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ScribError(f"the {name} is damaged at {place!r}: {first['msg']}") from error
+        field = ".".join(map(str, first["loc"]))
+        raise ScribError(f"the {name} is damaged at {field!r}: {first['msg']}") from error
     return result
 
 
@@ -235,7 +235,10 @@ def _reader(name: str) -> TypeAdapter[Any]:
 
 
 def _strict(value: object) -> object:
-    """Return the value with numbers that JSON lacks as strings."""
+    """Return the value with numbers that JSON lacks as strings.
+
+    pydantic's own writer would do, but for 1e-7 where the digests of stored texts are of 1e-07.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

@@ -11,6 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from scrib_mlflow.rows import tables
+
 CLASSES = ("easy", "hard", "middle")
 FEATURES = [f"x{i}" for i in range(4)]
 MOST = 1000  # rows of a draw
@@ -39,6 +41,11 @@ def draw_table(n=600, *, seed=0):
     chosen = np.random.default_rng(0).permutation(POOL)[seed * MOST : seed * MOST + n]
     table = pd.DataFrame(features[chosen], columns=FEATURES)
     return table.assign(label=np.array(CLASSES)[labels[chosen]])
+
+
+def read_table(name, place, label):
+    """Return all rows of a table."""
+    return pd.concat(tables.open_table(name, place, label).batches(), ignore_index=True)
 
 
 def fit_pipeline(table):

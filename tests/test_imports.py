@@ -36,6 +36,15 @@ def test_core_loads_neither_mlflow_nor_slow_parts_of_scipy():
     assert loaded(code, names) == []
 
 
+def test_looking_up_a_model_loads_few_modules_and_compiles_nothing():
+    code = "import sys, scrib_mlflow.registry.stores; print('numba' in sys.modules, *sys.modules)"
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    compiled, *names = run.stdout.split()
+    assert compiled == "False"
+    assert sum(name.startswith("scrib_mlflow") for name in names) < 20
+
+
 def test_paper_loads_its_extras_only_when_they_are_used():
     names = ("torch", "bayes_opt", "mlflow", "pandas")
     code = "import experiments.optimisers, experiments.dropout"

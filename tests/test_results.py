@@ -67,6 +67,24 @@ def test_text_is_json_for_every_reader():
     assert rule["thresholds"] == ["-Infinity", 0.5]
 
 
+STORED = """{
+  "schema_version": 3,
+  "type": "threshold_rule",
+  "thresholds": [
+    1e-07,
+    1e+16,
+    0.30000000000000004,
+    -0.0,
+    "-Infinity"
+  ],
+  "kind": "thresholds"
+}"""
+
+
+def test_the_text_is_that_of_files_already_stored_byte_for_byte():
+    assert to_json(from_json(STORED)) == STORED
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

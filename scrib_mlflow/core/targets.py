@@ -134,6 +134,12 @@ def by_name(place: str, value: Target | None, classes: tuple[str, ...]) -> dict[
     return dict(sorted(found.items()))
 
 
+def enforced(targets: Target, classes: tuple[str, ...], waive: Sequence[str]) -> dict[str, float]:
+    """Return the targets of the classes that are not waived, by name."""
+    rates = by_name("risk_targets", targets, classes)
+    return {classes[j]: rate for j, rate in rates.items() if classes[j] not in waive}
+
+
 def _rate(place: str, value: object) -> float:
     number = _number(place, value)
     if not 0 < number < 1:

@@ -24,6 +24,7 @@ from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.scored import ScoredRows, TableLike
+from scrib_mlflow.rows.scoring import ScoreOptions
 
 ANY_TARGET = Targets(risk_targets=0.5, overall_target=0.5)  # bounds do not depend on it
 T = TypeVar("T")
@@ -55,7 +56,7 @@ def compare_with_calibration(run_id: str, rows: Answered) -> hashes.Overlap | No
 
     Rows that drew a path have no label, so their comparison leaves labels out.
     """
-    known = runs.read_cases(run_id) if run_id else {}
+    known = runs.read_row_hashes(run_id) if run_id else {}
     asked: list[tuple[tuple[str, ...], Hashes | None]] = [
         (("fit", "certify"), rows.cases(labelled=True)),
         (("path",), rows.cases(labelled=False)),
@@ -211,6 +212,30 @@ def sorted_sample(rows: ScoredRows, most: int, *, by_class: bool) -> Sample:
 def shown_rows(k: int) -> int:
     """Return how many rows of k classes figures are drawn of at most."""
     return SHOWN_SCORES // k
+
+
+def targets_of(settings: Calibrate) -> Targets:
+    """Return the targets that the options ask for."""
+    return Targets(
+        risk_targets=settings.risk_targets,
+        overall_target=settings.overall_target,
+        max_class_abstention=settings.max_class_abstention,
+        waive=settings.waive,
+        penalty=settings.penalty,
+    )
+
+
+def score_options(settings: Calibrate) -> ScoreOptions:
+    """Return how the options say that rows are scored."""
+    return ScoreOptions(
+        label=settings.label,
+        classes=settings.classes,
+        scores_from=settings.scores_from,
+        score_transform=settings.score_transform,
+        targets=targets_of(settings),
+        batch_rows=settings.batch_rows,
+        seed=settings.seed,
+    )
 
 
 def check_options(settings: Calibrate) -> None:

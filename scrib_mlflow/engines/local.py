@@ -18,7 +18,14 @@ from scrib_mlflow.core.certificate.split import keep_rows
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.targets import Constraint
-from scrib_mlflow.engines.base import CERTIFY, CERTIFY_WITH_PATH, CalibrationRows, SmokeTest, Tables
+from scrib_mlflow.engines.base import (
+    CERTIFY,
+    CERTIFY_WITH_PATH,
+    CalibrationRows,
+    SmokeTest,
+    Tables,
+    score_options,
+)
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.records import Base, DataRecord
@@ -74,7 +81,7 @@ def choose_as_calibrate(
 ) -> tuple[Prepared, NDArray[np.bool_]]:
     """Return the rows of data, not yet scored, and which of them calibrate would certify on."""
     model = scoring.load_model(base.uri)
-    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), alike)
+    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), score_options(alike))
     chosen = choose(tables, ready, alike)
     assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
     return ready, chosen
@@ -113,9 +120,9 @@ def make_parts(
     tables: Tables[Table], model: PyFuncModel, example: Any, settings: Calibrate
 ) -> CalibrationRows:
     """Score the rows of all tables, and return them by what they are for."""
-    ready = prepare(model, example, tables.all(), settings)
+    ready = prepare(model, example, tables.all(), score_options(settings))
     chosen = choose(tables, ready[0], settings)
-    rows = {each.table.what: score(each, settings) for each in ready}
+    rows = {each.table.what: score(each, score_options(settings)) for each in ready}
     fit, certify, path = rows.pop("data"), rows.get("certify_data"), rows.get("path_data")
     fit_data = tables.data.record
     certify_data = None if tables.certify is None else tables.certify.record

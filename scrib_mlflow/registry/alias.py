@@ -21,11 +21,7 @@ from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base
 from scrib_mlflow.results import Decision
 
-PREFIX = "scrib.gate_turn"
-DRAWING = 0  # a number that is not drawn yet
-DEAD_AFTER = 20.0  # seconds without any change; a turn takes one or two
-PAUSE = 0.1
-CERTIFICATE_DIGEST = "scrib.certificate_digest"
+# Tags of a version, which say what the last gate decided about it.
 GATE, RUN_ID, AT = "scrib.gate", "scrib.gate_run_id", "scrib.gate_at"
 REASONS, DIGEST = "scrib.gate_reasons", "scrib.gate_data_digest"
 CONFIDENCE, OVERLAP = "scrib.gate_confidence", "scrib.gate_allow_overlap"
@@ -33,11 +29,98 @@ PREVIOUS = "scrib.previous_champion"
 ERROR = "error"  # in place of passed or failed, where the alias could not be moved
 MOST_CHARACTERS = 4000  # of a tag
 
+TURN = "scrib.gate_turn"  # tags of a registered model, one for each gate that waits
+DRAWING = 0  # a number that is not drawn yet
+DEAD_AFTER = 20.0  # seconds without any change; a turn takes one or two
+PAUSE = 0.1  # seconds between two looks
+
+
+def holder(client: mlflow.MlflowClient, name: str, alias: str) -> str:
+    """Return the version that has an alias, "" for none."""
+    return str(client.get_registered_model(name).aliases.get(alias, ""))
+
+
+def word(decision: Decision) -> str:
+    """Return a decision in a word."""
+    return "passed" if decision.passed else "failed"
+
+
+def promote(
+    client: mlflow.MlflowClient, version: Base, decision: Decision, run_id: str
+) -> str | None:
+    """Move the alias to a version; return who has it if others moved it meanwhile, else None."""
+    name, alias = version.name, decision.policy.alias
+    with turn(client, name, alias, run_id):
+        now = holder(client, name, alias)
+        if now != decision.champion:
+            return now
+        _tag(client, version, _tags(decision, run_id))
+        if now != version.version:
+            now = _move(client, version, alias)
+        return None if now == version.version else now
+
+
+def refuse(client: mlflow.MlflowClient, version: Base, decision: Decision, run_id: str) -> None:
+    """Write down on a version why it does not get the alias."""
+    _tag(client, version, _tags(decision, run_id))
+
+
+def _tags(decision: Decision, run_id: str) -> dict[str, str]:
+    """Return what a version says about the gate that it went through."""
+    failed = [f"{check.name}: {check.detail}" for check in decision.checks if not check.passed]
+    fresh = decision.fresh
+    tags = {
+        RUN_ID: run_id,
+        AT: decision.decided_at,
+        CONFIDENCE: f"{decision.policy.confidence:g}",
+        DIGEST: fresh.data.digest if fresh is not None else "",
+        REASONS: "; ".join(failed)[:MOST_CHARACTERS],
+        OVERLAP: str(decision.policy.allow_overlap).lower() if fresh is not None else "",
+    }
+    if decision.passed and not decision.model_uri.endswith(f"/{decision.champion}"):
+        tags[PREVIOUS] = decision.champion
+    return tags | {GATE: word(decision)}  # last: where writing stops before, it is not said
+
+
+def _tag(client: mlflow.MlflowClient, version: Base, tags: dict[str, str]) -> None:
+    try:
+        for key, value in tags.items():
+            client.set_model_version_tag(version.name, version.version, key, value)
+    except (MlflowException, OSError) as error:
+        raise StoreError(
+            f"{version.uri} could not be tagged, so the alias stays: {reason(error)}"
+        ) from error
+
+
+def _move(client: mlflow.MlflowClient, version: Base, alias: str) -> str:
+    """Set the alias and return who has it; a lost answer may have moved it all the same."""
+    failed: Exception | None = None
+    try:
+        client.set_registered_model_alias(version.name, alias, version.version)
+    except (MlflowException, OSError) as error:
+        failed = error
+    try:
+        now = holder(client, version.name, alias)
+    except (MlflowException, OSError) as error:
+        raise StoreError(
+            f"the alias {alias!r} was to move to version {version.version}, but the registry does "
+            f"not say whether it did: {reason(error)}; look, and run the gate again"
+        ) from error
+    if failed is not None and now != version.version:
+        raise StoreError(f"the alias {alias!r} could not be moved: {reason(failed)}") from failed
+    return now
+
+
+def mark_failed(client: mlflow.MlflowClient, version: Base) -> None:
+    """Write down, if the registry lets it, that a version that passed did not get the alias."""
+    with suppress(MlflowException, OSError):
+        client.set_model_version_tag(version.name, version.version, GATE, ERROR)
+
 
 @contextmanager
 def turn(client: mlflow.MlflowClient, name: str, alias: str, run_id: str) -> Iterator[None]:
     """Hold the turn for an alias of a registered model; wait for it as long as others live."""
-    prefix = f"{PREFIX}.{alias}."
+    prefix = f"{TURN}.{alias}."
     own = f"{prefix}{run_id}"
     try:
         _take(client, name, prefix, own)
@@ -95,94 +178,3 @@ def _numbers(client: mlflow.MlflowClient, name: str, prefix: str) -> dict[str, i
         for key, value in tags.items()
         if key.startswith(prefix) and value.isdecimal()
     }
-
-
-def holder(client: mlflow.MlflowClient, name: str, alias: str) -> str:
-    """Return the version that has an alias, "" for none."""
-    return str(client.get_registered_model(name).aliases.get(alias, ""))
-
-
-def word(decision: Decision) -> str:
-    """Return a decision in a word."""
-    return "passed" if decision.passed else "failed"
-
-
-def promote(client: mlflow.MlflowClient, found: Base, decision: Decision, run_id: str) -> str:
-    """Move the alias to a version; return who was faster, in words, "" where nobody was."""
-    with turn(client, found.name, decision.policy.alias, run_id):
-        return _promote(client, found, decision, run_id)
-
-
-def _promote(client: mlflow.MlflowClient, found: Base, decision: Decision, run_id: str) -> str:
-    name, alias = found.name, decision.policy.alias
-    now = holder(client, name, alias)
-    if now != decision.champion:
-        return f"the alias {alias!r} went {_told(now)} while this gate was deciding"
-    _tag(client, found, _tags(decision, run_id))
-    if now == found.version:
-        return ""
-    now = _move(client, found, alias)
-    if now != found.version:
-        return f"this gate lost a race: the alias {alias!r} went {_told(now)} right after it moved"
-    return ""
-
-
-def refuse(client: mlflow.MlflowClient, found: Base, decision: Decision, run_id: str) -> None:
-    """Write down on a version why it does not get the alias."""
-    _tag(client, found, _tags(decision, run_id))
-
-
-def _tags(decision: Decision, run_id: str) -> dict[str, str]:
-    """Return what a version says about the gate that it went through."""
-    failed = [f"{check.name}: {check.detail}" for check in decision.checks if not check.passed]
-    fresh = decision.fresh
-    tags = {
-        RUN_ID: run_id,
-        AT: decision.decided_at,
-        CONFIDENCE: f"{decision.policy.confidence:g}",
-        DIGEST: fresh.data.digest if fresh is not None else "",
-        REASONS: "; ".join(failed)[:MOST_CHARACTERS],
-        OVERLAP: str(decision.policy.allow_overlap).lower() if fresh is not None else "",
-    }
-    if decision.passed and not decision.model_uri.endswith(f"/{decision.champion}"):
-        tags[PREVIOUS] = decision.champion
-    return tags | {GATE: word(decision)}  # last: where writing stops before, it is not said
-
-
-def _tag(client: mlflow.MlflowClient, found: Base, tags: dict[str, str]) -> None:
-    try:
-        for key, value in tags.items():
-            client.set_model_version_tag(found.name, found.version, key, value)
-    except (MlflowException, OSError) as error:
-        raise StoreError(
-            f"{found.uri} could not be tagged, so the alias stays: {reason(error)}"
-        ) from error
-
-
-def _move(client: mlflow.MlflowClient, found: Base, alias: str) -> str:
-    """Set the alias and return who has it; a lost answer may have moved it all the same."""
-    failed: Exception | None = None
-    try:
-        client.set_registered_model_alias(found.name, alias, found.version)
-    except (MlflowException, OSError) as error:
-        failed = error
-    try:
-        now = holder(client, found.name, alias)
-    except (MlflowException, OSError) as error:
-        raise StoreError(
-            f"the alias {alias!r} was to move to version {found.version}, but the registry does "
-            f"not say whether it did: {reason(error)}; look, and run the gate again"
-        ) from error
-    if failed is not None and now != found.version:
-        raise StoreError(f"the alias {alias!r} could not be moved: {reason(failed)}") from failed
-    return now
-
-
-def mark_failed(client: mlflow.MlflowClient, found: Base) -> None:
-    """Write down, if the registry lets it, that a version that passed did not get the alias."""
-    with suppress(MlflowException, OSError):
-        client.set_model_version_tag(found.name, found.version, GATE, ERROR)
-
-
-def _told(version: str) -> str:
-    return f"to version {version}" if version else "away"

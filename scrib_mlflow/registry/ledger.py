@@ -7,7 +7,6 @@ two get a number lower than their order of writing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 import mlflow
 from mlflow.entities import Run, ViewType
@@ -19,7 +18,6 @@ from scrib_mlflow.records import LedgerEntry
 DIGEST, KEY = "scrib.ledger_digest", "scrib.ledger_key"
 NUMBER, LEVEL = "scrib.ledger_number", "scrib.ledger_level"
 LOOKED = "scrib.used_certify_rows"  # "true" where a use showed labels and certified nothing
-PAGE = 1000
 
 
 def enter(
@@ -36,44 +34,31 @@ def enter(
     if looks:
         client.set_tag(run_id, LOOKED, "true")
     client.set_tag(run_id, DIGEST, digest)
-    others = [run.data.tags for run in _uses(client, digest) if run.info.run_id != run_id]
+    others = [run.data.tags for run in _uses(digest) if run.info.run_id != run_id]
     again = [int(tags[NUMBER]) for tags in others if tags.get(KEY) == key and NUMBER in tags]
     known = {tags[KEY]: float(tags.get(LEVEL, level)) for tags in others if KEY in tags}
     known.pop(key, None)
     number = min(again) if again else len(known) + 1
-    own = spending(level, number) if ledger == "spend" else level
+    spent = spending(level, number) if ledger == "spend" else level
     client.set_tag(run_id, NUMBER, str(number))
-    client.set_tag(run_id, LEVEL, repr(own))
+    client.set_tag(run_id, LEVEL, repr(spent))
     return LedgerEntry(
         digest=digest,
         key=key,
         number=number,
-        level=own,
-        total=min(own + sum(known.values()), 1.0),
+        level=spent,
+        total=min(spent + sum(known.values()), 1.0),
         ledger=ledger,
         n_looks=len({tags.get(KEY) for tags in others if tags.get(LOOKED) == "true"} - {key}),
     )
 
 
-def _uses(client: mlflow.MlflowClient, digest: str) -> Iterator[Run]:
-    """Yield all runs that have used rows, in whatever experiment, deleted ones too."""
-    experiments = []
-    token = None
-    while True:
-        found = client.search_experiments(ViewType.ALL, max_results=PAGE, page_token=token)
-        experiments += [experiment.experiment_id for experiment in found]
-        token = found.token
-        if not token:
-            break
-    while True:
-        runs = client.search_runs(
-            experiments,
-            f"tags.`{DIGEST}` = '{digest}'",
-            run_view_type=ViewType.ALL,
-            max_results=PAGE,
-            page_token=token,
-        )
-        yield from runs
-        token = runs.token
-        if not token:
-            return
+def _uses(digest: str) -> list[Run]:
+    """Return all runs that have used rows, in whatever experiment, deleted ones too."""
+    experiments = mlflow.search_experiments(view_type=ViewType.ALL)
+    return mlflow.search_runs(
+        [experiment.experiment_id for experiment in experiments],
+        f"tags.`{DIGEST}` = '{digest}'",
+        run_view_type=ViewType.ALL,
+        output_format="list",
+    )

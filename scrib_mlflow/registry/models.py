@@ -1,4 +1,4 @@
-"""The set classifier as an MLflow model: logged, tried, registered, or not there at all."""
+"""The set classifier as an MLflow model: read, logged, tried, and registered or not at all."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from scrib_mlflow import serving
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base, seal
-from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, from_json, to_json
+from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, from_json
 
 NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
 MODEL_NAME = "set_classifier"
+CERTIFICATE_DIGEST = "scrib.certificate_digest"  # tag of a run and of its version
 ALIAS = re.compile(r"[A-Za-z0-9_-]{1,150}")
 OUTPUTS = Schema(
     [
@@ -41,13 +42,20 @@ OUTPUTS = Schema(
 PARAMETERS = ParamSchema([ParamSpec("explain", DataType.boolean, False)])
 
 
+class Stored(NamedTuple):
+    """A set classifier and the text of its `scrib.json`, whose digest shows any change."""
+
+    record: SetClassifier
+    text: str
+
+
 def read_stored(uri: str) -> Stored:
     """Return what `scrib.json` of a registered set classifier says."""
     try:
         info = mlflow.models.get_model_info(uri)  # unlike Model.load, it takes models:/m-ID
         artifacts = info.flavors["python_function"].get("artifacts", {})
-        place = artifacts["scrib"]["path"]
-        path = mlflow.artifacts.download_artifacts(artifact_uri=f"{_files(uri)}/{place}")
+        file = artifacts["scrib"]["path"]
+        path = mlflow.artifacts.download_artifacts(artifact_uri=f"{_files(uri)}/{file}")
     except (KeyError, MlflowException, OSError) as error:
         raise ModelError(
             f"{uri} is no set classifier of scrib_mlflow; make one of it with calibrate"
@@ -59,13 +67,6 @@ def read_stored(uri: str) -> Stored:
             f"scrib.json of {uri} holds a {type(record).__name__}, not a set classifier"
         )
     return Stored(record, text)
-
-
-class Stored(NamedTuple):
-    """A set classifier, and the text of `scrib.json` that says so."""
-
-    record: SetClassifier
-    text: str
 
 
 def _files(uri: str) -> str:
@@ -104,23 +105,24 @@ def check_names(name: str, alias: str, base: Base) -> None:
         )
 
 
-def log_model(record: SetClassifier, inputs: Schema | None, rows: Any, example: Any) -> ModelInfo:
+def log_model(stored: Stored, inputs: Schema | None, rows: Any, example: Any) -> ModelInfo:
     """Log the set classifier as a model of the active run; it is not registered yet.
 
     Without a signature of the classifier, the inputs are inferred from the rows.
     """
     if inputs is None and rows is not None:
         inputs = infer_signature(rows).inputs
+    base_uri = stored.record.base.uri
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scrib.json"
-        path.write_text(to_json(record), encoding="utf-8")
+        path.write_text(stored.text, encoding="utf-8")
         return mlflow.pyfunc.log_model(
             name=MODEL_NAME,
             python_model=serving.__file__,
-            artifacts={"base_model": record.base.uri, "scrib": str(path)},
+            artifacts={"base_model": base_uri, "scrib": str(path)},
             signature=ModelSignature(inputs=inputs, outputs=OUTPUTS, params=PARAMETERS),
             input_example=example,
-            pip_requirements=requirements(record.base.uri),
+            pip_requirements=requirements(base_uri),
             metadata={"scrib_schema_version": SCHEMA_VERSION},
         )
 
@@ -160,22 +162,24 @@ def try_model(model_uri: str, rows: Any, expected: Sequence[Sequence[str]]) -> N
     try:
         model = mlflow.pyfunc.load_model(model_uri, suppress_warnings=True)
         answers: pd.DataFrame = model.predict(rows)
-        found = [sorted(members) for members in answers["prediction_set"]]
+        served = [sorted(members) for members in answers["prediction_set"]]
     except Exception as error:
         raise ModelError(
             f"the set classifier does not answer: {type(error).__name__}: {reason(error)}"
         ) from error
-    differing = [i for i, members in enumerate(expected) if sorted(members) != found[i]]
+    differing = [i for i, members in enumerate(expected) if sorted(members) != served[i]]
     if differing:
         i = differing[0]
         raise ModelError(
-            f"row {i} gets the set {found[i]} when served, but {sorted(expected[i])} when counted; "
-            "the model gives other scores alone than in a batch, or for rows as MLflow passes them"
+            f"row {i} gets the set {served[i]} when served, but {sorted(expected[i])} when "
+            "counted; the model gives other scores alone than in a batch, or for rows as MLflow "
+            "passes them"
         )
 
 
-def version_tags(record: SetClassifier, run_id: str, text: str) -> dict[str, str]:
-    """Return the tags of a registered version; `text` is its `scrib.json`, as it is stored."""
+def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
+    """Return the tags of a registered version."""
+    record, text = stored
     return {
         "scrib.base_model": record.base.name,
         "scrib.base_version": record.base.version or record.base.model_id,
@@ -183,47 +187,29 @@ def version_tags(record: SetClassifier, run_id: str, text: str) -> dict[str, str
         "scrib.confidence": f"{record.confidence:g}",
         "scrib.run_id": run_id,
         "scrib.data_digest": record.fit_data.digest,
-        "scrib.certificate_digest": seal(text),
+        CERTIFICATE_DIGEST: seal(text),
         "scrib.mode": record.mode,
         "scrib.rule": record.rule.kind,
         "scrib.schema_version": str(json.loads(text)["schema_version"]),
     }
 
 
-def about(base: str) -> str:
-    """Return the description of a registered model that holds set classifiers."""
-    return (
-        f"Set classifiers over {base}, made by scrib_mlflow: each version answers with one label "
-        "where it is certain, and abstains with candidates where it is not. A version's tag "
-        "scrib.certified says whether its class risks are proved to be within their targets; its "
-        "description says what was proved, and on how many rows."
-    )
-
-
 def register(
-    model_uri: str,
-    record: SetClassifier,
-    text: str,
-    run_id: str,
-    name: str,
-    alias: str,
-    description: str,
+    model_uri: str, name: str, alias: str, *, tags: dict[str, str], description: str, about: str
 ) -> str:
-    """Register a logged model under a name and an alias: all of it, or nothing.
+    """Register a logged model under a name and an alias, all of it or nothing; return its version.
 
-    `text` is the `scrib.json` that it holds, which an older version of this package may have
-    written.
+    `about` describes a registered model that is new.
     """
-    client = mlflow.MlflowClient()
+    client, run_id = mlflow.MlflowClient(), tags["scrib.run_id"]
     new = not _exists(client, name)
     before = _alias(client, name, alias)
     known = _versions(client, name, run_id)
     try:
-        made = mlflow.register_model(model_uri, name, tags=version_tags(record, run_id, text))
-        version = str(made.version)
+        version = str(mlflow.register_model(model_uri, name, tags=tags).version)
         client.update_model_version(name, version, description=description)
         if new:
-            client.update_registered_model(name, about(record.base.name))
+            client.update_registered_model(name, about)
         client.set_registered_model_alias(name, alias, version)
     except BaseException as error:
         left = _undo(client, name, alias, before, _versions(client, name, run_id) - known, new=new)
@@ -249,12 +235,12 @@ def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion |
 def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None) -> set[str]:
     """Return the versions that a name has, or those of one run: others may register as well."""
     try:
-        found = client.search_model_versions(f"name = '{name}'")
+        versions = client.search_model_versions(f"name = '{name}'")
     except (MlflowException, OSError):
         return set()
     return {
         str(version.version)
-        for version in found
+        for version in versions
         if run_id is None or version.tags.get("scrib.run_id") == run_id
     }
 

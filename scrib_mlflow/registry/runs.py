@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.core.targets import OVERALL as OVERALL_CLAIM
-from scrib_mlflow.messages import safe_names
-from scrib_mlflow.options import Settings
+from scrib_mlflow.core.targets import OVERALL
+from scrib_mlflow.errors import StoreError
+from scrib_mlflow.messages import reason, safe_names
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import ledger
 
-OVERALL = (
+REPORT_METRICS = (
     "abstention_rate",
     "chance_ambiguity",
     "size_ambiguity",
@@ -37,7 +37,7 @@ OVERALL = (
     "overall_risk",
     "overall_risk_upper",
 )
-BY_CLASS = {
+CLASS_METRICS = {  # and the fields of a class's report
     "risk": "risk",
     "risk_upper": "risk_upper",
     "risk_upper_kl": "risk_upper_kl",
@@ -45,78 +45,51 @@ BY_CLASS = {
     "abstention": "abstention_rate",
     "n_certain": "n_certain",
 }
-MOST_METRICS = 1000  # a server takes no more at once
-NOTE = "mlflow.note.content"
-CASES = "rows.parquet"
-NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrate run
+ROW_HASHES = "rows.parquet"
+NOTE = "mlflow.note.content"  # tag of a run's description
 MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured something
-
-
-def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
-    """Return metrics by name; on rows of the fit the prefix is ``fit_``."""
-    values = {f"{prefix}{name}": float(getattr(report, name)) for name in OVERALL}
-    for name, safe in zip(report.classes, safe_names(report.classes), strict=True):
-        found = report.by_class[name]
-        for metric, field in BY_CLASS.items():
-            values[f"{prefix}{metric}/{safe}"] = float(getattr(found, field))
-    return values
-
-
-def certificate_metrics(
-    certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
-) -> dict[str, float]:
-    """Return p-values by class and of the whole."""
-    safe = dict(zip(classes, safe_names(classes), strict=True))
-    values = {f"{prefix}p_value": certificate.p_value}
-    for claim in certificate.claims:
-        if claim.name in safe:
-            values[f"{prefix}p_value/{safe[claim.name]}"] = claim.p_value
-        elif claim.name == OVERALL_CLAIM:
-            values[f"{prefix}overall_p_value"] = claim.p_value
-    return values
-
-
-def gap_metrics(gap: AbstentionGap | None, *, prefix: str = "") -> dict[str, float]:
-    """Return the least abstention that is possible, at the targets and at the rule's risks."""
-    if gap is None:
-        return {}
-    values = {"abstention_bound": gap.bound, "abstention_bound_at_risks": gap.bound_at_risks}
-    return {f"{prefix}{name}": value for name, value in values.items()}
+NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrate run
 
 
 @contextmanager
 def open_run(name: str) -> Iterator[str]:
     """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
-    active = mlflow.active_run()
-    if active is not None:
-        with _own_run(active.info.run_id, name) as run_id:
-            yield run_id
-        return
-    resumed = "MLFLOW_RUN_ID" in os.environ
-    with (
-        mlflow.start_run(run_name=None if resumed else name) as run,
-        _own_run(run.info.run_id, name) as run_id,
-    ):
+    with ExitStack() as stack:
+        try:
+            run_id = _enter_run(stack, name)
+        except (MlflowException, OSError) as error:
+            raise StoreError(f"no run can be started: {reason(error)}") from error
         yield run_id
+
+
+def _enter_run(stack: ExitStack, name: str) -> str:
+    run = mlflow.active_run()
+    if run is None:
+        resumed = "MLFLOW_RUN_ID" in os.environ
+        run = stack.enter_context(mlflow.start_run(run_name=None if resumed else name))
+    tags = mlflow.get_run(run.info.run_id).data.tags
+    if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
+        run = stack.enter_context(mlflow.start_run(run_name=name, nested=True))
+    return str(run.info.run_id)
 
 
 @contextmanager
-def _own_run(run_id: str, name: str) -> Iterator[str]:
-    """Yield the id of a run, or of a new one inside it where a command has used it before."""
-    tags = mlflow.get_run(run_id).data.tags
-    if MODEL_URI not in tags and ledger.DIGEST not in tags:
-        yield run_id
+def resumed(run_id: str) -> Iterator[None]:
+    """Make a run the active one, if it is not."""
+    active = mlflow.active_run()
+    if active is not None and active.info.run_id == run_id:
+        yield
         return
-    with mlflow.start_run(run_name=name, nested=True) as run:
-        yield run.info.run_id
+    with mlflow.start_run(run_id=run_id, nested=active is not None):
+        yield
 
 
-def log_settings(run_id: str, settings: Settings) -> None:
-    """Log parameters that the run does not have; `mlflow run` has logged those it was given."""
+def log_parameters(run_id: str, parameters: Mapping[str, Any]) -> None:
+    """Log parameters that the run does not have; `mlflow run` logs those of its command line."""
     known = mlflow.get_run(run_id).data.params
     values = {
         name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in settings.model_dump().items()
+        for name, value in parameters.items()
         if value is not None and name not in known
     }
     mlflow.log_params(values)
@@ -154,23 +127,41 @@ def log_table_input(
         mlflow.log_input(TableDataset(like, record), context=context)
 
 
+def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
+    """Return metrics by name; on rows of the fit the prefix is ``fit_``."""
+    values = {f"{prefix}{name}": float(getattr(report, name)) for name in REPORT_METRICS}
+    for name, safe in zip(report.classes, safe_names(report.classes), strict=True):
+        of_class = report.by_class[name]
+        for metric, field in CLASS_METRICS.items():
+            values[f"{prefix}{metric}/{safe}"] = float(getattr(of_class, field))
+    return values
+
+
+def certificate_metrics(
+    certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
+) -> dict[str, float]:
+    """Return p-values by class and of the whole."""
+    safe = dict(zip(classes, safe_names(classes), strict=True))
+    values = {f"{prefix}p_value": certificate.p_value}
+    for claim in certificate.claims:
+        if claim.name in safe:
+            values[f"{prefix}p_value/{safe[claim.name]}"] = claim.p_value
+        elif claim.name == OVERALL:
+            values[f"{prefix}overall_p_value"] = claim.p_value
+    return values
+
+
+def gap_metrics(gap: AbstentionGap | None, *, prefix: str = "") -> dict[str, float]:
+    """Return the least abstention that is possible, at the targets and at the rule's risks."""
+    if gap is None:
+        return {}
+    values = {"abstention_bound": gap.bound, "abstention_bound_at_risks": gap.bound_at_risks}
+    return {f"{prefix}{name}": value for name, value in values.items()}
+
+
 def log_metrics(values: Mapping[str, float], model_id: str | None = None) -> None:
-    """Log metrics in as few requests as a server allows, linked to a model where one is named."""
-    names = list(values)
-    for start in range(0, len(names), MOST_METRICS):
-        part = {name: values[name] for name in names[start : start + MOST_METRICS]}
-        mlflow.log_metrics(part, model_id=model_id)
-
-
-@contextmanager
-def resumed(run_id: str) -> Iterator[None]:
-    """Make a run the active one, if it is not."""
-    active = mlflow.active_run()
-    if active is not None and active.info.run_id == run_id:
-        yield
-        return
-    with mlflow.start_run(run_id=run_id, nested=active is not None):
-        yield
+    """Log metrics to the active run, linked to a model where one is named."""
+    mlflow.log_metrics(dict(values), model_id=model_id)
 
 
 def log_class_table(
@@ -223,28 +214,26 @@ def log_child(name: str, params: Mapping[str, str], metrics: Mapping[str, float]
         log_metrics(metrics)
 
 
-def log_cases(parts: Mapping[str, tuple[NDArray[np.uint64], int]]) -> None:
-    """Log the hashes of the rows that were used, so that rows can be told from them later."""
+def log_row_hashes(parts: Mapping[str, tuple[NDArray[np.uint64], int]]) -> None:
+    """Log the hashes of the rows that were used, so that a gate can tell fresh rows from them."""
     if not parts:
         return
-    frames = []
-    for part, (kept, modulus) in parts.items():
-        frames.append(pd.DataFrame({"hash": kept, "part": part, "modulus": modulus}))
+    frames = [
+        pd.DataFrame({"hash": hashes, "part": part, "modulus": modulus})
+        for part, (hashes, modulus) in parts.items()
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / CASES
+        path = Path(folder) / ROW_HASHES
         pd.concat(frames).to_parquet(path, index=False)
         mlflow.log_artifact(str(path))
 
 
-def read_cases(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
-    """Return hashes of the rows that a run used, by part, and which share of them was kept.
-
-    Nothing where they are gone.
-    """
+def read_row_hashes(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
+    """Return the hashes of the rows that a run used and their modulus, by part; {} where gone."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
-                run_id=run_id, artifact_path=CASES, dst_path=folder
+                run_id=run_id, artifact_path=ROW_HASHES, dst_path=folder
             )
         except (MlflowException, OSError):
             return {}
@@ -253,6 +242,14 @@ def read_cases(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
         str(part): (rows["hash"].to_numpy(dtype=np.uint64), int(rows["modulus"].iloc[0]))
         for part, rows in table.groupby("part")
     }
+
+
+def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:
+    """Log texts and figures as artifacts of the active run."""
+    for path, text in texts.items():
+        mlflow.log_text(text, path)
+    for path, figure in figures.items():
+        mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
 
 
 def read_tags(run_id: str) -> dict[str, str] | None:
@@ -266,14 +263,6 @@ def read_tags(run_id: str) -> dict[str, str] | None:
 def remember(model_uri: str, name: str, alias: str) -> None:
     """Write down which model was logged and where it is to be registered."""
     mlflow.set_tags({MODEL_URI: model_uri, NAME: name, ALIAS: alias})
-
-
-def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:
-    """Log texts and figures as artifacts of the active run."""
-    for path, text in texts.items():
-        mlflow.log_text(text, path)
-    for path, figure in figures.items():
-        mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
 
 
 def base_tags(base: Base, data: DataRecord) -> dict[str, str]:

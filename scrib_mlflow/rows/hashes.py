@@ -20,11 +20,11 @@ from scrib_mlflow.core.certificate.split import mix
 from scrib_mlflow.errors import InvalidDataError
 
 LABEL = "\0label"  # no column of a file is called so
-MISSING = np.uint64(0x6D697373696E6721)
+MISSING = np.uint64(0x6D697373696E6721)  # hash of any missing value
 SALTS = np.arange(1, 5, dtype=np.uint64)  # of the sums of a digest
 MANY_ROWS = 1_000_000
 KEPT_OF_MANY = 16  # one in so many, and of these again where they are still many
-UNLIKELY = 1e-6
+UNLIKELY = 1e-6  # chance below which shared rows are no chance
 
 
 class Hashes(NamedTuple):
@@ -65,7 +65,7 @@ def digest_of(columns: Iterable[object], sums: NDArray[np.uint64]) -> str:
 def case_hashes(
     features: pd.DataFrame, labels: NDArray[np.int32] | NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return a hash of what the model is given for each row, and of its class.
+    """Return a hash of the features of each row, and of its class.
 
     Numbers count to the precision of float32, so that a csv of float32 numbers has equal rows.
     """
@@ -73,14 +73,14 @@ def case_hashes(
 
 
 def feature_sums(features: pd.DataFrame) -> NDArray[np.uint64]:
-    """Return what the hash of a case is made of beside its class."""
+    """Return sums over the features of each row, which its hash is made of, with its class."""
     return _row_sums(features, np.float32, ())
 
 
 def hash_cases(
     sums: NDArray[np.uint64], labels: NDArray[np.int32] | NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the hashes of cases from the sums of their features, and from their classes."""
+    """Return the hashes of rows from the sums of their features, and from their classes."""
     return mix(sums + _row_sums(pd.DataFrame({LABEL: labels}), np.float32, ()))
 
 
@@ -138,10 +138,10 @@ def key_hashes(values: pd.Series) -> NDArray[np.uint64]:
     return mix(_text_hashes(_uncoded(values)))
 
 
-def thin(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], int]:
-    """Return the hashes worth keeping of many rows, and the modulus that they are multiples of."""
+def thin(hashes: NDArray[np.uint64]) -> Hashes:
+    """Return the hashes worth keeping of many rows."""
     modulus = thinning(len(hashes))
-    return multiples(hashes, modulus), modulus
+    return Hashes(multiples(hashes, modulus), modulus)
 
 
 def thinning(n: int) -> int:
@@ -157,8 +157,8 @@ def compare_rows(known: NDArray[np.uint64], fresh: NDArray[np.uint64], modulus: 
 
     Rows can be equal by chance, such as votes of a committee. How often, the known rows tell: a
     further row is new about as often as a known row has no equal (Good and Turing). More shared
-    rows than the highest plausible chance explains are rows that were used before; it is asked both
-    ways, because few known rows say little of chance.
+    rows than the highest plausible chance explains are rows that were used before; both ways are
+    tested, because few known rows say little of chance.
     """
     known, fresh = multiples(known, modulus), multiples(fresh, modulus)
     return Overlap(
@@ -220,7 +220,7 @@ def _text_hash(text: str) -> np.uint64:
 def _text(value: object) -> str:
     """Return a value as text: whole numbers without a fraction, midnight without a time.
 
-    A time with a zone is told as of UTC, because files and engines keep the instant only.
+    A time with a zone is written as of UTC, because files and engines keep the instant only.
     """
     if isinstance(value, float | np.floating) and value.is_integer():
         return str(int(value))

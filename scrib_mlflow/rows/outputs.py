@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scrib_mlflow.errors import ModelError
+from scrib_mlflow.messages import reason
 from scrib_mlflow.parameters import parse_yaml
 from scrib_mlflow.records import ScoreSource
 from scrib_mlflow.serving import (
@@ -34,15 +35,101 @@ ADVICE = (
 Transform = Literal["none", "softmax", "sigmoid"]
 
 
-class Found(NamedTuple):
-    """A place in an output, and the names of the classes where it has them."""
+class Location(NamedTuple):
+    """Where scores stand in an output, and the names of the classes where it has them."""
 
     key: str | int | None
     columns: tuple[str | int, ...] | None
     names: tuple[str, ...] | None
 
 
-def locate(output: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Found:
+def find_source(
+    model: Any, rows: Any, *, wanted: str, classes: Sequence[str] | None, transform: Transform
+) -> tuple[ScoreSource, tuple[str, ...]]:
+    """Return where the model's scores are and what its classes are called."""
+    native = native_model(model)
+    call, entry = _call_for(native, wanted)
+    _check_not_pairwise(native, call)
+    rows, output = _call(model, native, call, rows)
+    location = locate(output, entry, classes)
+    values = read_numbers(output, location)
+    if len(values) != row_count(rows):
+        raise ModelError(f"the model gives {len(values)} rows of scores for {row_count(rows)} rows")
+    source = ScoreSource(
+        call=call,
+        key=location.key,
+        columns=location.columns,
+        single=_single(values, transform),
+        transform=transform,
+    )
+    k = 2 if source.single else values.shape[1]
+    own = location.names or _own_names(native)
+    names = class_names(own, classes, k)
+    scores = read_scores(output, asdict(source), k)
+    if own is None:
+        _check_labels(output, scores, names)
+    return source, names
+
+
+def _call_for(native: Any, wanted: str) -> tuple[str, str | list[str] | None]:
+    """Return how to call the model, and the entry of its output that is asked for."""
+    is_session = hasattr(native, "get_inputs") and hasattr(native, "run")
+    whole = "session" if is_session else "predict"
+    if wanted == "auto":
+        proba = callable(getattr(native, "predict_proba", None))
+        return ("predict_proba" if proba else whole), None
+    if wanted == "predict":
+        return whole, None
+    if wanted.startswith("["):
+        return whole, [str(name) for name in parse_yaml("scores_from", wanted)]
+    if callable(getattr(native, wanted, None)):
+        return wanted, None
+    return whole, wanted
+
+
+def _check_not_pairwise(native: Any, call: str) -> None:
+    """Raise for pairs of classes in place of classes: three classes have three pairs as well."""
+    settings = native.get_params() if hasattr(native, "get_params") else {}
+    shapes = [value for name, value in settings.items() if name.endswith("decision_function_shape")]
+    if "ovo" in shapes and call in {"decision_function", "predict"}:
+        raise ModelError(
+            "the model has decision_function_shape='ovo', so its scores are of pairs of classes; "
+            "log it with 'ovr'"
+        )
+
+
+def _call(model: Any, native: Any, call: str, rows: Any) -> tuple[Any, Any]:
+    """Return the rows that the model can take, and what it returns for them."""
+    try:
+        return rows, call_model(model, native, {"call": call}, rows)
+    except Exception as error:
+        good = _good_rows(lambda part: call_model(model, native, {"call": call}, part), rows)
+        if good is not None:  # the others are named when all rows are scored
+            return good, call_model(model, native, {"call": call}, good)
+        way_out = "" if call in {"predict", "session"} else ", or set scores_from"
+        raise ModelError(
+            f"the model fails on the first rows of the data, asked for {call}: "
+            f"{type(error).__name__}: {reason(error)}; check that the columns are those it was "
+            f"trained with{way_out}"
+        ) from error
+
+
+def _good_rows(call: Callable[[Any], Any], rows: Any) -> Any:
+    """Return the first rows, one after another, on which a call does not fail; None without any."""
+
+    def answer(part: Any) -> NDArray[np.float64]:
+        call(part)
+        return np.zeros((row_count(part), 1))
+
+    _, failed = score_rows(answer, rows, 1)
+    good = [row for row in range(row_count(rows)) if row not in failed]
+    if not good:
+        return None
+    end = next((row for row in range(good[0], row_count(rows)) if row in failed), row_count(rows))
+    return rows_between(rows, good[0], end)
+
+
+def locate(output: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Location:
     """Return where in an output the scores stand: the entry or columns asked for, if any."""
     if hasattr(output, "columns"):
         return _in_frame(output, entry, classes)
@@ -55,14 +142,14 @@ def locate(output: Any, entry: str | list[str] | None, classes: Sequence[str] | 
             f"scores_from is {entry!r}, which is no method of the model and no entry of its "
             f"output; that is {described(output)}"
         )
-    return Found(None, *_rows(output, classes))
+    return Location(None, *_rows(output, classes))
 
 
-def read_numbers(output: Any, found: Found) -> np.ndarray:
-    """Return the numbers at a place, or say why they are not scores."""
-    value = output if found.key is None else output[found.key]
+def read_numbers(output: Any, location: Location) -> np.ndarray:
+    """Return the numbers at a location, or say why they are not scores."""
+    value = output if location.key is None else output[location.key]
     try:
-        array = as_numbers(value, found.columns)
+        array = as_numbers(value, location.columns)
     except UNREADABLE as error:
         raise ModelError(
             f"the model returns {described(output)}, which are no scores ({error}); {ADVICE}"
@@ -90,7 +177,7 @@ def described(output: Any) -> str:
     return f"values of type {kind} and shape {getattr(array, 'shape', None)}"
 
 
-def _in_frame(frame: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Found:
+def _in_frame(frame: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Location:
     by_text = _by_text(frame.columns)
     if isinstance(entry, list):
         return _named_columns(by_text, entry, classes)
@@ -101,24 +188,24 @@ def _in_frame(frame: Any, entry: str | list[str] | None, classes: Sequence[str] 
                 f"scores_from is {entry!r}, which is no method of the model and no column of its "
                 f"output; that has {[*by_text]}"
             )
-        return Found(by_text[key], *_rows(frame[by_text[key]], classes))
+        return Location(by_text[key], *_rows(frame[by_text[key]], classes))
     columns = tuple(by_text.values())
     if columns == tuple(range(len(columns))):  # an array with a frame around it
-        return Found(None, columns, None)
+        return Location(None, columns, None)
     if classes and set(classes) <= set(by_text):
-        return Found(None, tuple(by_text[name] for name in classes), tuple(classes))
+        return Location(None, tuple(by_text[name] for name in classes), tuple(classes))
     if classes:
         raise ModelError(
             f"classes are {[*classes]}, but the model returns the columns {[*by_text]}; say with "
             f"scores_from, such as '[{', '.join(by_text)}]', which column is whose"
         )
     _check_are_scores({name: frame[column] for name, column in by_text.items()})
-    return Found(None, columns, tuple(by_text))
+    return Location(None, columns, tuple(by_text))
 
 
 def _in_mapping(
     output: Mapping[Any, Any], entry: str | list[str] | None, classes: Sequence[str] | None
-) -> Found:
+) -> Location:
     by_text = _by_text(output)
     if isinstance(entry, list):
         return _named_columns(by_text, entry, classes)
@@ -133,18 +220,18 @@ def _in_mapping(
         entry = likely[0]
     if entry not in by_text:
         raise ModelError(f"scores_from is {entry!r}, but the model's output has {[*by_text]}")
-    return Found(by_text[entry], *_rows(output[by_text[entry]], classes))
+    return Location(by_text[entry], *_rows(output[by_text[entry]], classes))
 
 
 def _named_columns(
     by_text: Mapping[str, str | int], wanted: list[str], classes: Sequence[str] | None
-) -> Found:
+) -> Location:
     """Return columns asked for by name; they name the classes unless these are given."""
     missing = [name for name in wanted if name not in by_text]
     if missing:
         raise ModelError(f"the model's output has no column {missing[0]!r}; it has {[*by_text]}")
     names = None if classes else tuple(wanted)
-    return Found(None, tuple(by_text[name] for name in wanted), names)
+    return Location(None, tuple(by_text[name] for name in wanted), names)
 
 
 def _rows(
@@ -227,92 +314,6 @@ def _is_score_table(value: Any) -> bool:
     return array.ndim == 2 and np.issubdtype(array.dtype, np.floating)
 
 
-def find_source(
-    model: Any, rows: Any, *, wanted: str, classes: Sequence[str] | None, transform: Transform
-) -> tuple[ScoreSource, tuple[str, ...]]:
-    """Return where the model's scores are and what its classes are called."""
-    native = native_model(model)
-    call, entry = _call_for(native, wanted)
-    _check_not_pairwise(native, call)
-    rows, output = _call(model, native, call, rows)
-    found = locate(output, entry, classes)
-    values = read_numbers(output, found)
-    if len(values) != row_count(rows):
-        raise ModelError(f"the model gives {len(values)} rows of scores for {row_count(rows)} rows")
-    source = ScoreSource(
-        call=call,
-        key=found.key,
-        columns=found.columns,
-        single=_single(values, transform),
-        transform=transform,
-    )
-    k = 2 if source.single else values.shape[1]
-    own = found.names or _own_names(native)
-    names = class_names(own, classes, k)
-    scores = read_scores(output, asdict(source), k)
-    if own is None:
-        _check_labels(output, scores, names)
-    return source, names
-
-
-def _call_for(native: Any, wanted: str) -> tuple[str, str | list[str] | None]:
-    """Return how to call the model, and the entry of its output that is asked for."""
-    is_session = hasattr(native, "get_inputs") and hasattr(native, "run")
-    whole = "session" if is_session else "predict"
-    if wanted == "auto":
-        proba = callable(getattr(native, "predict_proba", None))
-        return ("predict_proba" if proba else whole), None
-    if wanted == "predict":
-        return whole, None
-    if wanted.startswith("["):
-        return whole, [str(name) for name in parse_yaml("scores_from", wanted)]
-    if callable(getattr(native, wanted, None)):
-        return wanted, None
-    return whole, wanted
-
-
-def _check_not_pairwise(native: Any, call: str) -> None:
-    """Raise for pairs of classes in place of classes: three classes have three pairs as well."""
-    settings = native.get_params() if hasattr(native, "get_params") else {}
-    shapes = [value for name, value in settings.items() if name.endswith("decision_function_shape")]
-    if "ovo" in shapes and call in {"decision_function", "predict"}:
-        raise ModelError(
-            "the model has decision_function_shape='ovo', so its scores are of pairs of classes; "
-            "log it with 'ovr'"
-        )
-
-
-def _call(model: Any, native: Any, call: str, rows: Any) -> tuple[Any, Any]:
-    """Return the rows that the model can take, and what it returns for them."""
-    try:
-        return rows, call_model(model, native, {"call": call}, rows)
-    except Exception as error:
-        good = _good_rows(lambda part: call_model(model, native, {"call": call}, part), rows)
-        if good is not None:  # the others are named when all rows are scored
-            return good, call_model(model, native, {"call": call}, good)
-        way_out = "" if call in {"predict", "session"} else ", or set scores_from"
-        raise ModelError(
-            f"the model fails on the first rows of the data, asked for {call}: "
-            f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; check that the columns "
-            f"are those it was trained with{way_out}"
-        ) from error
-
-
-def _good_rows(call: Callable[[Any], Any], rows: Any) -> Any:
-    """Return the first rows, one after another, on which a call does not fail; None without any."""
-
-    def answer(part: Any) -> NDArray[np.float64]:
-        call(part)
-        return np.zeros((row_count(part), 1))
-
-    _, failed = score_rows(answer, rows, 1)
-    good = [row for row in range(row_count(rows)) if row not in failed]
-    if not good:
-        return None
-    end = next((row for row in range(good[0], row_count(rows)) if row in failed), row_count(rows))
-    return rows_between(rows, good[0], end)
-
-
 def _single(values: np.ndarray, transform: Transform) -> Literal["", "probability", "margin"]:
     """Return what kind of score a binary model with one column gives, "" for others."""
     if values.ndim == 2 and values.shape[1] > 1:
@@ -333,37 +334,36 @@ def _own_names(native: Any) -> tuple[str, ...] | None:
 
 
 def class_names(
-    own: tuple[str, ...] | None, given: Sequence[str] | None, k: int
+    own: tuple[str, ...] | None, names: Sequence[str] | None, k: int
 ) -> tuple[str, ...]:
-    """Return the names of the k classes: the model's own, or those given for a model without.
+    """Return the names of the k classes: the model's own, or those named for a model without.
 
     A model whose classes are the numbers from 0 has no names of its own.
     """
     numbers = tuple(str(j) for j in range(k))
-    if given is not None and len(given) != k:
+    if names is not None and len(names) != k:
         raise ModelError(
-            f"classes names {len(given)} classes, but the model gives {k} scores a row"
+            f"classes names {len(names)} classes, but the model gives {k} scores a row"
         )
     if own is None:
-        return numbers if given is None else tuple(given)
+        return numbers if names is None else tuple(names)
     if len(own) != k:
         raise ModelError(f"the model names {len(own)} classes, but gives {k} scores a row")
-    if given is None or tuple(given) == own:
+    if names is None or tuple(names) == own:
         return own
-    if own == numbers and set(given) != set(own):
-        return tuple(given)
+    if own == numbers and set(names) != set(own):
+        return tuple(names)
     raise ModelError(
-        f"classes are {[*given]}, but the model's own are {[*own]}, in this order; "
+        f"classes are {[*names]}, but the model's own are {[*own]}, in this order; "
         "leave classes out"
     )
 
 
 def _check_labels(output: Any, scores: NDArray[np.float64], names: tuple[str, ...]) -> None:
     """Raise where labels in the output show that names were given in another order."""
-    entries = (
-        [] if not (hasattr(output, "columns") or isinstance(output, Mapping)) else list(output)
-    )
-    for entry in entries:
+    if not (hasattr(output, "columns") or isinstance(output, Mapping)):
+        return
+    for entry in list(output):
         labels = _texts(output[entry])
         if labels is None or not set(labels) <= set(names):
             continue

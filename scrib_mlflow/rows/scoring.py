@@ -1,9 +1,9 @@
-"""Rows of a table, scored batch by batch by the model, or with scores of their own."""
+"""Scores of rows: of the model, batch by batch, or those that stand in the table already."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import mlflow
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate.split import order_rows
 from scrib_mlflow.core.inputs import check_classes
-from scrib_mlflow.core.targets import Targets, by_name, make_constraints
+from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.errors import (
     InvalidDataError,
     InvalidScoresError,
@@ -24,7 +24,6 @@ from scrib_mlflow.errors import (
     ModelError,
 )
 from scrib_mlflow.messages import nearest, reason
-from scrib_mlflow.options import Calibrate
 from scrib_mlflow.parameters import read_value
 from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
@@ -41,13 +40,26 @@ from scrib_mlflow.serving import (
     score_rows as score_one_by_one,
 )
 
+COLUMNS = "columns"  # scores_from: the data hold the scores already
 TRIED = 50  # rows on which the place of the scores is found
 ALONE = 5  # of these are scored one by one as well
 TOLERANCE = 1e-3  # of the highest score; a GPU gives single rows slightly other scores
-SHOWN = 5
+OF_EACH_BATCH = 5  # rows whose scores in the data are compared with the model's
 SAME_SCORES = 1e-4  # of the highest score, between scores in the data and those of the model
-COLUMNS = "columns"  # scores_from: the data hold the scores already
-OF_EACH_BATCH = 5  # rows whose scores are held against the model's
+MOST_NAMED = 5  # rows that an error names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreOptions:
+    """How the tables of a calibration are scored."""
+
+    label: str
+    classes: tuple[str, ...] | None = None  # in the order of the scores, for a model without names
+    scores_from: str = "auto"
+    score_transform: Transform = "none"
+    targets: Targets = field(default_factory=Targets)  # which must fit the classes
+    batch_rows: int = 10_000
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +78,29 @@ class Scorer:
             rows,
             k,
         )
+
+
+class ScoringPlan(NamedTuple):
+    """How the rows of a table are scored."""
+
+    scorer: Scorer
+    inputs: tuple[str, ...]  # columns that the model takes; none where the table has scores only
+
+
+class Prepared(NamedTuple):
+    """A table that is ready to be scored."""
+
+    table: Table
+    scorer: Scorer
+    labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
+    inputs: tuple[str, ...]  # as of its plan
+
+    def features(self, rows: pd.DataFrame) -> pd.DataFrame | None:
+        """Return what the model takes of rows, None where the table has scores only."""
+        if not self.inputs:
+            return None
+        schema = self.scorer.model.metadata.get_input_schema()
+        return tables.as_typed(rows[list(self.inputs)], schema)
 
 
 def load_model(uri: str) -> PyFuncModel:
@@ -106,6 +141,174 @@ def input_example(uri: str) -> Any:
         return None
 
 
+def prepare(
+    model: PyFuncModel, example: Any, read: Sequence[Table], options: ScoreOptions
+) -> list[Prepared]:
+    """Return tables with labels and inputs, all to be scored in the way of the first."""
+    check_asked(model, options)
+    prepared: list[Prepared] = []
+    first: ScoringPlan | None = None
+    for table in read:
+        plan = ask(model, example, table, next(table.source.batches()), options, first)
+        first = first or plan
+        labels = table.indices(plan.scorer.classes)
+        prepared.append(Prepared(table, plan.scorer, labels, plan.inputs))
+    return prepared
+
+
+def check_asked(model: PyFuncModel, options: ScoreOptions) -> None:
+    """Raise for options that the model, or others, exclude."""
+    if options.label in tables.input_names(model.metadata.get_input_schema()):
+        raise InvalidDataError(
+            f"the label {options.label!r} is an input of the model, which must not see it"
+        )
+    if score_columns(options)[0] == COLUMNS and options.score_transform != "none":
+        raise InvalidSettingsError(
+            "score_transform is for scores that the model gives, but scores_from takes them from "
+            "the data; leave one of them out"
+        )
+
+
+def ask(
+    model: PyFuncModel,
+    example: Any,
+    table: TableLike,
+    rows: pd.DataFrame,
+    options: ScoreOptions,
+    like: ScoringPlan | None,
+) -> ScoringPlan:
+    """Return how a table, some rows of which are at hand, is scored: as `like`, if there is one.
+
+    The example is what the model was logged with; it shows where a model's scores are when the
+    table has scores and no inputs.
+    """
+    wanted, columns = score_columns(options)
+    features = _features(model, table, rows, options, columns, like)
+    if wanted != COLUMNS and features is None:
+        inputs = model.metadata.get_input_schema()
+        raise InvalidDataError(
+            f"{table.what} cannot be scored: {tables.missing_features(rows, inputs)}"
+        )
+    if like is not None:
+        scorer = like.scorer
+    else:
+        scorer = find_scorer(model, example, features, table.what, options)
+    make_constraints(options.targets, check_classes(scorer.classes, len(scorer.classes)))
+    if wanted == COLUMNS:
+        check_given(table.what, rows, columns or scorer.classes, scorer, features, example)
+    return ScoringPlan(scorer, () if features is None else tuple(features.columns))
+
+
+def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None = None) -> Scored:
+    """Return a table's rows with their scores, or those of them that are kept."""
+    table, scorer = ready.table, ready.scorer
+    row_numbers = np.arange(len(ready.labels)) if kept is None else np.flatnonzero(kept)
+    scores = np.empty((len(row_numbers), len(scorer.classes)))
+    sums = np.empty(len(row_numbers), dtype=np.uint64)
+    done = 0
+    for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}"):
+        end = int(np.searchsorted(row_numbers, start + len(rows)))
+        numbers = row_numbers[done:end]
+        if not len(numbers):
+            continue
+        chosen = rows if len(numbers) == len(rows) else rows.iloc[numbers - start]
+        features = ready.features(chosen)
+        scores[done:end] = _score(ready, options, chosen, features, numbers)
+        hashed = pd.DataFrame(scores[done:end]) if features is None else features
+        sums[done:end] = hashes.feature_sums(hashed)
+        done = end
+    order = order_rows(table.identities(), np.maximum(ready.labels, 0), options.seed)
+    return Scored(
+        classes=scorer.classes,
+        table=table,
+        scores=scores,
+        labels=ready.labels[row_numbers],
+        places=row_numbers,
+        sums=sums,
+        order=order[row_numbers],
+        keys=None if table.keys is None else table.keys[row_numbers],
+        groups=None if table.groups is None else table.groups[row_numbers],
+    )
+
+
+def _score(
+    ready: Prepared,
+    options: ScoreOptions,
+    rows: pd.DataFrame,
+    features: pd.DataFrame | None,
+    row_numbers: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    wanted, columns = score_columns(options)
+    what, scorer = ready.table.what, ready.scorer
+    if wanted != COLUMNS and features is not None:
+        return score_rows(scorer, features, row_numbers, what)
+    scores = given_scores(what, rows, columns or scorer.classes, row_numbers)
+    if features is not None:
+        check_same(what, scores, scorer, features, OF_EACH_BATCH)
+    return scores
+
+
+def _features(
+    model: PyFuncModel,
+    table: TableLike,
+    rows: pd.DataFrame,
+    options: ScoreOptions,
+    columns: list[str],
+    like: ScoringPlan | None,
+) -> pd.DataFrame | None:
+    """Return what the model takes, in the order of the rows like it; None where it is missing."""
+    inputs = model.metadata.get_input_schema()
+    if options.scores_from == COLUMNS and not tables.input_names(inputs):
+        if options.classes is None:
+            raise InvalidDataError(
+                "the model's signature does not name its inputs, so scores and inputs cannot be "
+                f"told apart in {table.what}; name the scores with scores_from='columns:[p_a, p_b]'"
+            )
+        columns = list(options.classes)
+    features = tables.features(rows, inputs, [options.label, *table.beside, *columns])
+    if features is None or like is None or not like.inputs or tables.input_names(inputs):
+        return features
+    missing = [name for name in like.inputs if name not in features.columns]
+    if missing:
+        raise InvalidDataError(
+            f"{table.what} has no column {missing[0]!r}; {nearest(missing[0], features.columns)}"
+        )
+    return features[list(like.inputs)]
+
+
+def score_columns(options: ScoreOptions) -> tuple[str, list[str]]:
+    """Return where scores come from, and the columns of the data that hold them if named."""
+    word, colon, names = options.scores_from.partition(":")
+    if word != COLUMNS:
+        return options.scores_from, []
+    return COLUMNS, [*read_value("scores_from", names, {list})] if colon else []
+
+
+def find_scorer(
+    model: PyFuncModel,
+    example: Any,
+    features: pd.DataFrame | None,
+    what: str,
+    options: ScoreOptions,
+) -> Scorer:
+    """Find where the model's scores are, on rows of the data or else on the example."""
+    tried = example if features is None else features.iloc[spread(len(features), TRIED)]
+    if tried is None:
+        raise InvalidDataError(
+            f"{what} holds scores but not the model's inputs, and the model was logged "
+            "without an input example, so it cannot be seen how it gives its scores; add the "
+            "inputs to some rows, or log the model with an example"
+        )
+    wanted, _ = score_columns(options)
+    return make_scorer(
+        model,
+        tried,
+        wanted="auto" if wanted == COLUMNS else wanted,
+        classes=options.classes,
+        transform=options.score_transform,
+    )
+
+
 def make_scorer(
     model: PyFuncModel,
     rows: Any,
@@ -115,18 +318,18 @@ def make_scorer(
     transform: Transform,
 ) -> Scorer:
     """Find where the model's scores are, on a few rows."""
-    found: list[tuple[ScoreSource, tuple[str, ...]]] = []
+    sources: list[tuple[ScoreSource, tuple[str, ...]]] = []
 
     class Finder:
         """Takes the rows as MLflow hands them to a model, after checking them."""
 
         def predict(self, checked: Any) -> None:
-            found.append(
+            sources.append(
                 find_source(model, checked, wanted=wanted, classes=classes, transform=transform)
             )
 
     _as_served(model.metadata, Finder(), rows)
-    source, names = found[0]
+    source, names = sources[0]
     scorer = Scorer(model=model, source=source, classes=names)
     _check_alone(scorer, rows)
     return scorer
@@ -142,11 +345,11 @@ def _check_alone(scorer: Scorer, rows: Any) -> None:
         part = rows_between(rows, row, row + 1)
         alone, failed = as_served(scorer, part)
         if not np.allclose(alone, together[[row]], rtol=0, atol=allowed, equal_nan=True):
-            found = failed.get(0, [float(f"{score:.3g}") for score in alone[0]])
+            other = failed.get(0, [float(f"{score:.3g}") for score in alone[0]])
             raise ModelError(
                 f"row {row} of those tried has the scores "
                 f"{[float(f'{score:.3g}') for score in together[row]]} among {len(together)} rows, "
-                f"but alone {found}; the model must score each row by itself, and the same each "
+                f"but alone {other}; the model must score each row by itself, and the same each "
                 "time (no dropout, no statistics of the batch)"
             )
 
@@ -156,25 +359,20 @@ def spread(n: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist()
 
 
-def some_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return some rows to try a model on."""
-    return rows.iloc[spread(len(rows), TRIED)]
-
-
 def score_rows(
-    scorer: Scorer, rows: pd.DataFrame, places: NDArray[np.int64], what: str
+    scorer: Scorer, rows: pd.DataFrame, row_numbers: NDArray[np.int64], what: str
 ) -> NDArray[np.float64]:
     """Return (n, k) scores; the first rows that cannot be scored are an error.
 
-    `places` are the numbers of the rows in the table `what`.
+    `row_numbers` are the numbers of the rows in the table `what`.
     """
     scores, failed = as_served(scorer, rows)
     if failed:
-        raise _cannot_score(what, places, failed)
+        raise _cannot_score(what, row_numbers, failed)
     if not np.isfinite(scores).all():
         row, column = np.argwhere(~np.isfinite(scores))[0]
         raise InvalidScoresError(
-            f"row {places[row]} of {what} has the score {scores[row, column]} for class "
+            f"row {row_numbers[row]} of {what} has the score {scores[row, column]} for class "
             f"{scorer.classes[column]!r}; drop or repair rows that the model cannot score"
         )
     return scores
@@ -197,13 +395,15 @@ def _as_served(metadata: Model, implementation: Any, rows: Any) -> Any:
         ) from error
 
 
-def _cannot_score(what: str, places: NDArray[np.int64], failed: dict[int, Exception]) -> ModelError:
+def _cannot_score(
+    what: str, row_numbers: NDArray[np.int64], failed: dict[int, Exception]
+) -> ModelError:
     first = min(failed)
     error = failed[first]
-    others = [places[row] for row in sorted(failed)[1:SHOWN]]
-    also = f" (also rows {', '.join(map(str, others))}{' …' if len(failed) > SHOWN else ''})"
+    others = [row_numbers[row] for row in sorted(failed)[1:MOST_NAMED]]
+    also = f" (also rows {', '.join(map(str, others))}{' …' if len(failed) > MOST_NAMED else ''})"
     return ModelError(
-        f"the model cannot score row {places[first]} of {what}{also if others else ''}: "
+        f"the model cannot score row {row_numbers[first]} of {what}{also if others else ''}: "
         f"{type(error).__name__}: {reason(error)}; drop or repair such rows"
     )
 
@@ -241,9 +441,9 @@ def check_same(
 ) -> None:
     """Raise unless the model gives the same scores for so many of these rows."""
     tried = np.array(spread(len(features), most))
-    own = score_rows(scorer, features.iloc[tried], tried, what)
-    gap = np.abs(own - scores[tried]).max()
-    if not gap <= SAME_SCORES * np.abs(own).max():
+    served = score_rows(scorer, features.iloc[tried], tried, what)
+    gap = np.abs(served - scores[tried]).max()
+    if not gap <= SAME_SCORES * np.abs(served).max():
         raise InvalidScoresError(
             f"the scores in {what} differ by up to {gap:.3g} from those that the model "
             "gives for the same rows, so thresholds for them would not be the model's; leave "
@@ -253,9 +453,9 @@ def check_same(
 
 
 def given_scores(
-    what: str, rows: pd.DataFrame, columns: Sequence[str], places: NDArray[np.int64]
+    what: str, rows: pd.DataFrame, columns: Sequence[str], row_numbers: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the scores that stand in rows, whose numbers in their table are `places`."""
+    """Return the scores that stand in rows, whose numbers in their table are `row_numbers`."""
     try:
         scores = rows[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
@@ -263,7 +463,7 @@ def given_scores(
     if not np.isfinite(scores).all():
         row, column = np.argwhere(~np.isfinite(scores))[0]
         raise InvalidScoresError(
-            f"row {places[row]} of {what} has the score {scores[row, column]} in column "
+            f"row {row_numbers[row]} of {what} has the score {scores[row, column]} in column "
             f"{columns[column]!r}; drop or repair rows without a finite score for every class"
         )
     return scores
@@ -271,9 +471,9 @@ def given_scores(
 
 def _check_alike(what: str, scores: NDArray[np.float64], scorer: Scorer, example: Any) -> None:
     """Raise where only one of the scores in the data and those of the model are probabilities."""
-    own, _ = as_served(scorer, example)
-    if _sum_to_one(own) != _sum_to_one(scores):
-        which = ("probabilities", "none") if _sum_to_one(own) else ("no probabilities", "some")
+    served, _ = as_served(scorer, example)
+    if _sum_to_one(served) != _sum_to_one(scores):
+        which = ("probabilities", "none") if _sum_to_one(served) else ("no probabilities", "some")
         raise InvalidScoresError(
             f"the model gives {which[0]}, but the scores in {what} are {which[1]}; give the "
             "scores as the model does, or rows with its inputs"
@@ -282,217 +482,3 @@ def _check_alike(what: str, scores: NDArray[np.float64], scorer: Scorer, example
 
 def _sum_to_one(scores: NDArray[np.float64]) -> bool:
     return bool(np.allclose(scores.sum(axis=1), 1, atol=1e-3))
-
-
-class ScoringPlan(NamedTuple):
-    """How the rows of a table are scored."""
-
-    scorer: Scorer
-    inputs: tuple[str, ...]  # columns that the model takes; none where only scores are given
-
-
-class Prepared(NamedTuple):
-    """A table that is ready to be scored."""
-
-    table: Table
-    scorer: Scorer
-    labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
-    inputs: tuple[str, ...]  # columns that the model takes; none where only scores are given
-    example: Any
-
-    def features(self, rows: pd.DataFrame) -> pd.DataFrame | None:
-        """Return what the model takes of rows of the table, None where only scores are given."""
-        if not self.inputs:
-            return None
-        schema = self.scorer.model.metadata.get_input_schema()
-        return tables.as_typed(rows[list(self.inputs)], schema)
-
-
-def prepare(
-    model: PyFuncModel, example: Any, read: Sequence[Table], settings: Calibrate
-) -> list[Prepared]:
-    """Return tables with labels and inputs, before they are scored in the way of the first."""
-    check_asked(model, settings)
-    found: list[Prepared] = []
-    first: ScoringPlan | None = None
-    for table in read:
-        asked = ask(model, example, table, next(table.source.batches()), settings, first)
-        first = first or asked
-        labels = table.indices(asked.scorer.classes)
-        found.append(Prepared(table, asked.scorer, labels, asked.inputs, example))
-    return found
-
-
-def check_asked(model: PyFuncModel, settings: Calibrate) -> None:
-    """Raise for options that the model, or others, exclude."""
-    if settings.label in tables.input_names(model.metadata.get_input_schema()):
-        raise InvalidDataError(
-            f"the label {settings.label!r} is an input of the model, which must not see it"
-        )
-    if score_columns(settings)[0] == COLUMNS and settings.score_transform != "none":
-        raise InvalidSettingsError(
-            "score_transform is for scores that the model gives, but scores_from takes them from "
-            "the data; leave one of them out"
-        )
-
-
-def ask(
-    model: PyFuncModel,
-    example: Any,
-    table: TableLike,
-    rows: pd.DataFrame,
-    settings: Calibrate,
-    like: ScoringPlan | None,
-) -> ScoringPlan:
-    """Return how a table, some rows of which are at hand, is scored: as `like` if given.
-
-    The example is what the model was logged with; it tells where a model's scores are when the
-    data hold scores and nothing else.
-    """
-    wanted, columns = score_columns(settings)
-    features = _features(model, table, rows, settings, columns, like)
-    if wanted != COLUMNS and features is None:
-        inputs = model.metadata.get_input_schema()
-        raise InvalidDataError(
-            f"{table.what} cannot be scored: {tables.missing_features(rows, inputs)}"
-        )
-    if like is not None:
-        scorer = like.scorer
-    else:
-        scorer = find_scorer(model, example, features, table.what, settings)
-    make_constraints(targets_of(settings), check_classes(scorer.classes, len(scorer.classes)))
-    if wanted == COLUMNS:
-        check_given(table.what, rows, columns or scorer.classes, scorer, features, example)
-    return ScoringPlan(scorer, () if features is None else tuple(features.columns))
-
-
-def score(ready: Prepared, settings: Calibrate, kept: NDArray[np.bool_] | None = None) -> Scored:
-    """Return a table's rows with their scores, or those of them that are kept."""
-    table, scorer = ready.table, ready.scorer
-    places = np.arange(len(ready.labels)) if kept is None else np.flatnonzero(kept)
-    scores = np.empty((len(places), len(scorer.classes)))
-    sums = np.empty(len(places), dtype=np.uint64)
-    done = 0
-    for start, rows in counted(table.source, settings.batch_rows, f"scoring {table.what}"):
-        wanted = places[done : done + np.searchsorted(places[done:], start + len(rows))]
-        if not len(wanted):
-            continue
-        chosen = rows if len(wanted) == len(rows) else rows.iloc[wanted - start]
-        features = ready.features(chosen)
-        part = slice(done, done + len(wanted))
-        scores[part] = _score(ready, settings, chosen, features, wanted)
-        given = pd.DataFrame(scores[part]) if features is None else features
-        sums[part] = hashes.feature_sums(given)
-        done += len(wanted)
-    labels = ready.labels[places]
-    order = order_rows(table.identities(), np.maximum(ready.labels, 0), settings.seed)
-    return Scored(
-        classes=scorer.classes,
-        table=table,
-        scores=scores,
-        labels=labels,
-        places=places,
-        sums=sums,
-        order=order[places],
-        keys=None if table.keys is None else table.keys[places],
-        groups=None if table.groups is None else table.groups[places],
-    )
-
-
-def _score(
-    ready: Prepared,
-    settings: Calibrate,
-    rows: pd.DataFrame,
-    features: pd.DataFrame | None,
-    places: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    """Return the scores of rows, which stand at these places of their table."""
-    wanted, columns = score_columns(settings)
-    what, scorer = ready.table.what, ready.scorer
-    if wanted == COLUMNS:
-        given = given_scores(what, rows, columns or scorer.classes, places)
-        if features is not None:
-            check_same(what, given, scorer, features, OF_EACH_BATCH)
-        return given
-    assert features is not None  # noqa: S101  # for mypy; told before
-    return score_rows(scorer, features, places, what)
-
-
-def targets_of(settings: Calibrate) -> Targets:
-    """Return the targets that the options ask for."""
-    return Targets(
-        risk_targets=settings.risk_targets,
-        overall_target=settings.overall_target,
-        max_class_abstention=settings.max_class_abstention,
-        waive=settings.waive,
-        penalty=settings.penalty,
-    )
-
-
-def enforced(
-    targets: float | Mapping[str, float], classes: tuple[str, ...], waive: Sequence[str]
-) -> dict[str, float]:
-    """Return the targets of the classes that are not waived, by name."""
-    found = by_name("risk_targets", targets, classes)
-    return {classes[j]: target for j, target in found.items() if classes[j] not in waive}
-
-
-def _features(
-    model: PyFuncModel,
-    table: TableLike,
-    rows: pd.DataFrame,
-    settings: Calibrate,
-    columns: list[str],
-    like: ScoringPlan | None,
-) -> pd.DataFrame | None:
-    """Return what the model takes, in the order of the rows like it; None where it is missing."""
-    inputs = model.metadata.get_input_schema()
-    if settings.scores_from == COLUMNS and not tables.input_names(inputs):
-        if settings.classes is None:
-            raise InvalidDataError(
-                "the model's signature does not name its inputs, so scores and inputs cannot be "
-                f"told apart in {table.what}; name the scores with scores_from='columns:[p_a, p_b]'"
-            )
-        columns = list(settings.classes)
-    found = tables.features(rows, inputs, [settings.label, *table.beside, *columns])
-    if found is None or like is None or not like.inputs or tables.input_names(inputs):
-        return found
-    missing = [name for name in like.inputs if name not in found.columns]
-    if missing:
-        raise InvalidDataError(
-            f"{table.what} has no column {missing[0]!r}; {nearest(missing[0], found.columns)}"
-        )
-    return found[list(like.inputs)]
-
-
-def find_scorer(
-    model: PyFuncModel,
-    example: Any,
-    features: pd.DataFrame | None,
-    what: str,
-    settings: Calibrate,
-) -> Scorer:
-    """Find where the model's scores are, on rows of the data or else on the example."""
-    tried = example if features is None else some_of(features)
-    if tried is None:
-        raise InvalidDataError(
-            f"{what} holds scores but not the model's inputs, and the model was logged "
-            "without an input example, so it cannot be seen how it gives its scores; add the "
-            "inputs to some rows, or log the model with an example"
-        )
-    wanted, _ = score_columns(settings)
-    return make_scorer(
-        model,
-        tried,
-        wanted="auto" if wanted == COLUMNS else wanted,
-        classes=settings.classes,
-        transform=settings.score_transform,
-    )
-
-
-def score_columns(settings: Calibrate) -> tuple[str, list[str]]:
-    """Return where scores come from, and the columns of the data that hold them if named."""
-    word, colon, names = settings.scores_from.partition(":")
-    if word != COLUMNS:
-        return settings.scores_from, []
-    return COLUMNS, [*read_value("scores_from", names, {list})] if colon else []

@@ -1,4 +1,4 @@
-"""Tables as workflows read them: once through, for what tells rows, labels and groups apart."""
+"""Tables of parquet and csv files: opened, read in batches, with labels, keys and groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import mlflow
@@ -18,27 +18,180 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
-from mlflow.types import DataType
+from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from mlflow.types import Schema
-from typing import NamedTuple
 
 from scrib_mlflow.core.inputs import check_labels
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
-from scrib_mlflow.messages import nearest, progress
+from scrib_mlflow.messages import nearest, progress, reason
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
 
+BATCH_ROWS = 100_000
+SOME_ROWS = 1000  # that show what the columns of a table are
+UNLABELLED = -1  # in place of a class index
+WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
+UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
+NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
 # Without it pandas 2 loses last bits; pandas 3 never does.
 EXACT: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
-NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
-BATCH_ROWS = 100_000
-UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
-WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
-UNLABELLED = -1
-SOME_ROWS = 1000  # that tell what the columns of a table are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A table that can be read part by part, as often as needed."""
+
+    name: str  # the parameter that names it, and where it is: for errors
+    columns: tuple[str, ...]
+    n_rows: int
+    held: pd.DataFrame | ds.Dataset  # a csv's rows, or parquet files that stay where they are
+    state: tuple[tuple[str, int, int], ...] = ()  # name, size and time of each of these files
+
+    def check_unchanged(self) -> None:
+        """Raise where the files are not those that were opened: rows of two states do not mix."""
+        if not isinstance(self.held, pd.DataFrame) and _state(self.held) != self.state:
+            raise InvalidDataError(
+                f"{self.name} changed while it was read; run it again when nothing writes to it"
+            )
+
+    def batches(
+        self, most: int = BATCH_ROWS, columns: Sequence[str] | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """Yield the rows in order, so many at a time at most, with all columns or some."""
+        wanted = list(self.columns if columns is None else columns)
+        if isinstance(self.held, pd.DataFrame):
+            for start in range(0, self.n_rows, most):
+                yield self.held[wanted].iloc[start : start + most].reset_index(drop=True)
+            return
+        for part in self.record_batches(most, wanted):
+            yield part.to_pandas(ignore_metadata=True)
+
+    def record_batches(self, most: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow holds them, of parquet files one row group after the other.
+
+        A scan of the whole would read ahead of slow consumers, up to a gigabyte.
+        """
+        if isinstance(self.held, pd.DataFrame):
+            table = pa.Table.from_pandas(self.held[list(columns)], preserve_index=False)
+            yield from table.to_batches(max_chunksize=most)
+            return
+        try:
+            for file in self.held.get_fragments():
+                for group in file.split_by_row_group():
+                    for part in group.to_batches(
+                        schema=self.held.schema, columns=list(columns), batch_size=most
+                    ):
+                        if part.num_rows:
+                            yield part
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(self.name, error) from error
+
+    def take(
+        self, row_numbers: NDArray[np.int64], columns: Sequence[str] | None = None
+    ) -> pd.DataFrame:
+        """Return the rows of ascending numbers, reading no further than the last of them."""
+        taken, start = [], 0
+        last = int(row_numbers[-1]) if len(row_numbers) else -1
+        for batch in self.batches(columns=columns):
+            end = start + len(batch)
+            inside = row_numbers[(row_numbers >= start) & (row_numbers < end)]
+            taken.append(batch.iloc[inside - start])
+            start = end
+            if start > last:
+                break
+        return pd.concat(taken, ignore_index=True)
+
+
+def open_table(name: str, place: str, label: str | None) -> Source:
+    """Return the table at a path or URI, which must have the label column if one is named.
+
+    Parquet stays in its files; a csv is read as a whole, because only all of a column tells what it
+    holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing.
+    """
+    folder = tempfile.mkdtemp() if _is_elsewhere(place) else None
+    try:
+        source = _open(name, place, label, folder)
+    except BaseException:
+        _delete(folder)
+        raise
+    weakref.finalize(source, _delete, folder)
+    return source
+
+
+def _delete(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open(name: str, place: str, label: str | None, folder: str | None) -> Source:
+    path = _local(name, place, folder)
+    named = f"{name} {place}"
+    held: pd.DataFrame | ds.Dataset
+    state: tuple[tuple[str, int, int], ...] = ()
+    try:
+        if _is_csv(path):
+            held = read_csv(path, label)
+            columns, n_rows = [str(column) for column in held.columns], len(held)
+        else:
+            # in a folder, not on the way to a file, names such as year=2026 are columns
+            parted = "hive" if path.is_dir() else None
+            held = ds.dataset(path, format="parquet", partitioning=parted)
+            if not held.files:
+                raise ValueError("there are no parquet files in it")  # noqa: TRY301  # worded like pyarrow's
+            columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
+            n_rows, state = held.count_rows(), _state(held)
+    except Exception as error:
+        raise _unreadable(named, error) from error
+    if label is not None and label not in columns:
+        raise InvalidDataError(
+            f"{named} has no column {label!r} for the labels; {nearest(label, columns)}"
+        )
+    if n_rows == 0:
+        raise InvalidDataError(f"{named} has no rows")
+    return Source(name=named, columns=tuple(columns), n_rows=n_rows, held=held, state=state)
+
+
+def _state(files: ds.Dataset) -> tuple[tuple[str, int, int], ...]:
+    """Return name, size and time of the files, size -1 of one that is gone."""
+    stats = {name: Path(name).stat() if Path(name).exists() else None for name in files.files}
+    return tuple(
+        (name, stat.st_size, stat.st_mtime_ns) if stat else (name, -1, -1)
+        for name, stat in stats.items()
+    )
+
+
+def _unreadable(name: str, error: Exception) -> InvalidDataError:
+    return InvalidDataError(f"{name} cannot be read: {reason(error)}")
+
+
+def _is_elsewhere(place: str) -> bool:
+    return len(urlsplit(place).scheme) > 1  # one letter is a Windows drive
+
+
+def _local(name: str, place: str, folder: str | None) -> Path:
+    """Return the path of a file, downloaded where it is elsewhere."""
+    path = Path(place)
+    if _is_elsewhere(place):
+        try:
+            path = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder))
+        except Exception as error:  # each kind of store has errors of its own
+            raise InvalidDataError(
+                f"{name} {place} cannot be downloaded: {reason(error)}"
+            ) from error
+    if not path.exists():
+        raise InvalidDataError(
+            f"{name} {place} does not exist; a relative path is looked up in {Path.cwd()}"
+        )
+    return path
+
+
+def _is_csv(path: Path) -> bool:
+    suffixes = "".join(path.suffixes[-2:]).lower()
+    if suffixes.endswith((".csv", ".csv.gz")):
+        return True
+    if path.is_dir() or suffixes.endswith((".parquet", ".pq")):
+        return False
+    raise ValueError(f"the ending of {path.name!r} is none of .parquet, .pq, .csv and .csv.gz")
 
 
 def read_csv(path: Path, label: str | None) -> pd.DataFrame:
@@ -72,164 +225,6 @@ def _as_numbers(texts: pd.Series) -> pd.Series:
         return pd.to_numeric(there)
     except ValueError:
         return texts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """A table that can be read part by part, as often as needed."""
-
-    name: str  # the parameter that names it, and where it is: for errors
-    columns: tuple[str, ...]
-    n_rows: int
-    held: pd.DataFrame | ds.Dataset  # a csv's rows, or parquet files that stay where they are
-    state: tuple[tuple[str, int, int], ...] = ()  # name, size and time of each of these files
-
-    def check_unchanged(self) -> None:
-        """Raise where the files are not those that were opened: rows of two states do not mix."""
-        if not isinstance(self.held, pd.DataFrame) and _state(self.held) != self.state:
-            raise InvalidDataError(
-                f"{self.name} changed while it was read; run it again when nothing writes to it"
-            )
-
-    def batches(
-        self, most: int = BATCH_ROWS, columns: Sequence[str] | None = None
-    ) -> Iterator[pd.DataFrame]:
-        """Yield the rows in order, so many at a time at most, with all columns or some."""
-        wanted = list(self.columns if columns is None else columns)
-        if isinstance(self.held, pd.DataFrame):
-            for start in range(0, self.n_rows, most):
-                yield self.held[wanted].iloc[start : start + most].reset_index(drop=True)
-            return
-        for part in self.record_batches(most, wanted):
-            yield part.to_pandas(ignore_metadata=True)
-
-    def record_batches(self, most: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of parquet files as Arrow holds them, one row group after the other.
-
-        A scan of the whole would read ahead of slow consumers, up to a gigabyte.
-        """
-        assert not isinstance(self.held, pd.DataFrame)  # noqa: S101  # for mypy; told by callers
-        try:
-            for file in self.held.get_fragments():
-                for group in file.split_by_row_group():
-                    for part in group.to_batches(
-                        schema=self.held.schema, columns=list(columns), batch_size=most
-                    ):
-                        if part.num_rows:
-                            yield part
-        except (OSError, pa.ArrowException) as error:
-            raise _unreadable(self.name, error) from error
-
-    def take(self, places: NDArray[np.int64], columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the rows at ascending places, reading no further than the last of them."""
-        found, start = [], 0
-        last = int(places[-1]) if len(places) else -1
-        for batch in self.batches(columns=columns):
-            inside = places[(places >= start) & (places < start + len(batch))]
-            found.append(batch.iloc[inside - start])
-            start += len(batch)
-            if start > last:
-                break
-        return pd.concat(found, ignore_index=True)
-
-
-def open_table(name: str, place: str, label: str | None) -> Source:
-    """Return the table at a path or URI, which must have the label column if one is named.
-
-    Parquet stays in its files; a csv is read as a whole, because only all of a column tells what it
-    holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing.
-    """
-    folder = tempfile.mkdtemp() if _is_elsewhere(place) else None
-    try:
-        source = _open(name, place, label, folder)
-    except BaseException:
-        _delete(folder)
-        raise
-    weakref.finalize(source, _delete, folder)
-    return source
-
-
-def _delete(folder: str | None) -> None:
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open(name: str, place: str, label: str | None, folder: str | None) -> Source:
-    path = _local(name, place, folder)
-    told = f"{name} {place}"
-    held: pd.DataFrame | ds.Dataset
-    state: tuple[tuple[str, int, int], ...] = ()
-    try:
-        if _is_csv(path):
-            held = read_csv(path, label)
-            columns, n_rows = [str(column) for column in held.columns], len(held)
-        else:
-            # in a folder, not on the way to a file, names such as year=2026 are columns
-            parted = "hive" if path.is_dir() else None
-            held = ds.dataset(path, format="parquet", partitioning=parted)
-            if not held.files:
-                raise ValueError("there are no parquet files in it")  # noqa: TRY301  # told like what pyarrow says
-            columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
-            n_rows, state = held.count_rows(), _state(held)
-    except Exception as error:
-        raise _unreadable(told, error) from error
-    if label is not None and label not in columns:
-        raise InvalidDataError(
-            f"{told} has no column {label!r} for the labels; {nearest(label, columns)}"
-        )
-    if n_rows == 0:
-        raise InvalidDataError(f"{told} has no rows")
-    return Source(name=told, columns=tuple(columns), n_rows=n_rows, held=held, state=state)
-
-
-def _state(files: ds.Dataset) -> tuple[tuple[str, int, int], ...]:
-    """Return name, size and time of the files, size -1 of one that is gone."""
-    found = []
-    for name in files.files:
-        path = Path(name)
-        known = path.stat() if path.exists() else None
-        found.append((name, known.st_size, known.st_mtime_ns) if known else (name, -1, -1))
-    return tuple(found)
-
-
-def read_table(name: str, place: str, label: str | None) -> pd.DataFrame:
-    """Return all rows of the table that `open_table` opens."""
-    source = open_table(name, place, label)
-    return pd.concat(source.batches(), ignore_index=True)
-
-
-def _unreadable(name: str, error: Exception) -> InvalidDataError:
-    return InvalidDataError(f"{name} cannot be read: {' '.join(str(error).split())[:300]}")
-
-
-def _is_elsewhere(place: str) -> bool:
-    return len(urlsplit(place).scheme) > 1  # one letter is a Windows drive
-
-
-def _local(name: str, place: str, folder: str | None) -> Path:
-    """Return the path of a file, downloaded where it is elsewhere."""
-    path = Path(place)
-    if _is_elsewhere(place):
-        try:
-            path = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder))
-        except Exception as error:  # each kind of store has errors of its own
-            raise InvalidDataError(
-                f"{name} {place} cannot be downloaded: {' '.join(str(error).split())[:300]}"
-            ) from error
-    if not path.exists():
-        raise InvalidDataError(
-            f"{name} {place} does not exist; a relative path is looked up in {Path.cwd()}"
-        )
-    return path
-
-
-def _is_csv(path: Path) -> bool:
-    suffixes = "".join(path.suffixes[-2:]).lower()
-    if suffixes.endswith((".csv", ".csv.gz")):
-        return True
-    if path.is_dir() or suffixes.endswith((".parquet", ".pq")):
-        return False
-    raise ValueError(f"the ending of {path.name!r} is none of .parquet, .pq, .csv and .csv.gz")
 
 
 def label_indices(
@@ -345,7 +340,7 @@ class Table:
     source: Source
     record: DataRecord
     label: str | None  # its column of true classes, None for rows without
-    labels: LabelColumn | None
+    labels: LabelColumn  # empty for rows without
     hashes: NDArray[np.uint64]  # (n,) of what stands in each row
     key: str | None = None
     keys: NDArray[np.uint64] | None = None  # (n,) hashes of a column that identifies rows
@@ -362,7 +357,7 @@ class Table:
 
     def indices(self, classes: tuple[str, ...]) -> NDArray[np.int32]:
         """Return (n,) labels as class indices, UNLABELLED where rows have none."""
-        if self.labels is None:
+        if self.label is None:
             return np.full(len(self.hashes), UNLABELLED, dtype=np.int32)
         values, codes = self.labels
         place = f"column {self.label!r} of {self.what}"
@@ -372,11 +367,11 @@ class Table:
         """Return the first rows."""
         return next(self.source.batches(SOME_ROWS))
 
-    def key_values(self, places: NDArray[np.int64]) -> NDArray[np.object_] | None:
-        """Return what identifies the rows at ascending places, None where no column does."""
+    def key_values(self, row_numbers: NDArray[np.int64]) -> NDArray[np.object_] | None:
+        """Return what identifies the rows of ascending numbers, None where no column does."""
         if self.key is None:
             return None
-        return self.source.take(places, [self.key])[self.key].to_numpy(dtype=np.object_)
+        return self.source.take(row_numbers, [self.key])[self.key].to_numpy(dtype=np.object_)
 
 
 def group_codes(groups: NDArray[np.uint64] | None) -> NDArray[np.int64] | None:
@@ -430,7 +425,7 @@ def read_source(
         source=source,
         record=record,
         label=label,
-        labels=_join_labels(seen) if label is not None else None,
+        labels=_join_labels(seen),
         hashes=row_hashes,
         key=key,
         keys=keys,
@@ -470,10 +465,12 @@ def _distinct(what: str, labels: pd.Series) -> tuple[NDArray[np.intp], pd.Series
 
 def _join_labels(seen: list[tuple[NDArray[np.intp], pd.Series]]) -> LabelColumn:
     """Return the labels of a table from the distinct ones of its batches."""
+    if not seen:
+        return LabelColumn(pd.Series(dtype=np.object_), np.empty(0, dtype=np.int32))
     joined = pd.concat([values for _, values in seen], ignore_index=True)
     numbers, distinct = pd.factorize(joined, use_na_sentinel=False)
     starts = np.cumsum([0, *(len(values) for _, values in seen)])
-    codes = [numbers[start + own] for start, (own, _) in zip(starts, seen, strict=False)]
+    codes = [numbers[start + each] for start, (each, _) in zip(starts, seen, strict=False)]
     return LabelColumn(pd.Series(distinct), np.concatenate(codes).astype(np.int32))
 
 
@@ -490,13 +487,12 @@ def _named_hashes(what: str, values: pd.Series, option: str, start: int) -> NDAr
 
 def _check_keys(table: Table) -> None:
     """Raise where two rows share what shall identify them."""
-    if table.keys is None:
+    if table.key is None or table.keys is None:
         return
     _, first, count = np.unique(table.keys, return_index=True, return_counts=True)
     if (count > 1).any():
-        values = table.key_values(first[[np.argmax(count > 1)]])
-        assert values is not None  # noqa: S101  # for mypy; there is a key
+        twice = table.source.take(first[[np.argmax(count > 1)]], [table.key])[table.key]
         raise InvalidDataError(
-            f"key {table.key!r} does not identify the rows of {table.what}: {values.tolist()[0]!r} "
+            f"key {table.key!r} does not identify the rows of {table.what}: {twice.tolist()[0]!r} "
             "stands more than once; name another column, or use group for rows that belong together"
         )

@@ -19,7 +19,7 @@ from scrib_mlflow.core.loss import Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.targets import make_constraints
+from scrib_mlflow.core.targets import enforced, make_constraints
 from scrib_mlflow.engines.base import (
     CalibrationRows,
     SmokeTest,
@@ -28,22 +28,24 @@ from scrib_mlflow.engines.base import (
     report_rule,
     shown_rows,
     sorted_sample,
+    targets_of,
 )
 from scrib_mlflow.engines.opening import doing, open_engine
 from scrib_mlflow.errors import NotCertifiedError
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, LedgerEntry, seal
+from scrib_mlflow.records import Base, DataRecord, LedgerEntry, seal
 from scrib_mlflow.registry import ledger, models, runs, stores
+from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.registry.runs import certificate_metrics, gap_metrics, report_metrics
 from scrib_mlflow.report import words
 from scrib_mlflow.report.page import REPORT, calibration_report, page_files
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
-from scrib_mlflow.rows.scoring import enforced, targets_of
+from scrib_mlflow.rows.scored import ScoredRows
 from scrib_mlflow.serving import rule_sets
-from scrib_mlflow.workflows.plan import plan_parts
+from scrib_mlflow.workflows.plan import plan_certify
 
 LOGGER = logging.getLogger(__name__)
 
@@ -60,201 +62,13 @@ NO_MATTER = {  # options that change nothing about what is tested
     "engine",
     "spark_options",
 }
-EXAMPLE_ROWS = 2  # kept with the model
-
-
-def fit_rule(settings: Calibrate, sample: Sample, classes: tuple[str, ...]) -> Fit:
-    """Fit the rule that is asked for to the targets themselves."""
-    labels = labels_for(sample.labels, classes)
-    common = {
-        "classes": classes,
-        "sample_weight": sample.weights,
-        **target_options(settings),
-    }
-    if settings.rule == "optimal":
-        coverage = wanted_coverage(settings)
-        return fit_optimal(sample.scores, labels, candidate_coverage=coverage, **common)
-    return fit_thresholds(sample.scores, labels, **common, **loss_options(settings))
-
-
-def target_options(settings: Calibrate) -> dict[str, Any]:
-    """Return what is asked of a rule, by the names of the core's functions."""
-    names = ("risk_targets", "overall_target", "max_class_abstention", "waive", "seed")
-    return {name: getattr(settings, name) for name in names}
-
-
-def loss_options(settings: Calibrate) -> dict[str, Any]:
-    """Return what excess and ambiguity cost, which an optimal rule has no use for."""
-    names = ("penalty", "chance_weight", "size_weight", "empty_weight")
-    return {name: getattr(settings, name) for name in names}
-
-
-def wanted_coverage(settings: Calibrate) -> float:
-    """Return how often the candidates of an abstention shall hold the true class."""
-    return settings.candidate_coverage or settings.confidence
-
-
-def find_gap(
-    settings: Calibrate,
-    parts: CalibrationRows,
-    sample: Sample,
-    fit: Fit,
-    recalibration: Recalibration | None,
-) -> AbstentionGap:
-    """Return how much of the abstention the scores make inevitable.
-
-    On the scores of the certify rows where there are any, of very many on some; their labels are
-    not looked at.
-    """
-    scores = measured = sample.scores
-    if parts.certify is not None:
-        most = shown_rows(len(parts.classes))
-        measured = sorted_sample(parts.certify, most, by_class=False).scores
-    if isinstance(fit.rule, OptimalRule):
-        recalibration = fit.rule.recalibration
-    if recalibration is None:
-        recalibration = fit_recalibration(scores, sample.labels, sample.weights)
-    return measure_gap(
-        fit.rule,
-        measured,
-        make_constraints(targets_of(settings), fit.classes),
-        recalibration,
-        scores,
-        settings.seed,
-        sample.weights,
-    )
-
-
-class Certified(NamedTuple):
-    """The set classifier that is deployed, and what proves it, if anything does."""
-
-    fit: Fit  # how the rule does on the fit rows
-    certificate: Certificate
-    path: PathRecord
-    use: LedgerEntry
-    recalibration: Recalibration
-
-
-def certify(
-    settings: Calibrate,
-    base: Base,
-    parts: CalibrationRows,
-    sample: Sample,
-    run_id: str,
-) -> Certified:
-    """Return the last of a path that passes, or its first where none does.
-
-    The sample is what the search sees of the fit rows. The use of the rows and the path are written
-    down before the labels of the certify rows are read.
-    """
-    assert parts.certify is not None  # noqa: S101  # for mypy; mode=certified always has them
-    assert parts.certify_data is not None  # noqa: S101
-    level = 1 - settings.confidence
-    tested = _tested(settings, base, parts)
-    use = ledger.enter(run_id, parts.certify_data.digest, tested, level, settings.ledger)
-    path = _draw(settings, parts, sample, use.level)
-    text = to_json(path)
-    runs.log_texts_and_figures({"path.json": text}, {})
-    LOGGER.info(
-        f"testing a path of {len(path.steps)} set classifiers on {parts.certify.n_rows:,} rows "
-        f"that it never saw; the first passes with a predicted chance of "
-        f"{100 * path.steps[0].power:.0f} %"
-    )
-    constraints = make_constraints(targets_of(settings), path.classes)
-    found = certify_path(
-        parts.certify.tallies([step.rule for step in path.steps], constraints),
-        constraints,
-        path.classes,
-        level=use.level,
-        waived=settings.waive,
-    )
-    rule: Rule = path.steps[found.chosen or 0].rule
-    if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
-        rule = parts.certify.with_candidates(rule, wanted_coverage(settings))
-    return Certified(
-        fit=_describe(settings, sample, rule, path.classes),
-        certificate=found.certificate,
-        path=PathRecord(
-            digest=seal(text),
-            n_steps=len(path.steps),
-            power=path.steps[0].power,
-            p_values=found.p_values,
-            chosen=found.chosen,
-        ),
-        use=use,
-        recalibration=path.recalibration,
-    )
-
-
-def _tested(settings: Calibrate, base: Base, parts: CalibrationRows) -> str:
-    """Return everything that the outcome depends on, as text."""
-    records = (parts.fit_data, parts.certify_data, parts.path_data)
-    chosen = settings.model_dump(mode="json", exclude=NO_MATTER)
-    used = [(record.digest, record.n_used) for record in records if record is not None]
-    return json.dumps([scrib_mlflow.__version__, base.uri, base.model_id, chosen, used])
-
-
-def _draw(settings: Calibrate, parts: CalibrationRows, sample: Sample, level: float) -> Path:
-    assert parts.certify is not None  # noqa: S101
-    path_scores = None
-    if parts.path is not None:
-        path_scores = sorted_sample(parts.path, settings.max_fit_rows, by_class=False).scores
-    return draw_path(
-        sample.scores,
-        labels_for(sample.labels, parts.classes),
-        rule=settings.rule,
-        certify_rows=parts.certify.n_rows,
-        classes=parts.classes,
-        **target_options(settings),
-        **loss_options(settings),
-        confidence=1 - level,
-        path_scores=path_scores,
-        groups=sample.groups,
-        sample_weight=sample.weights,
-        progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
-    )
-
-
-def _describe(settings: Calibrate, sample: Sample, rule: Rule, classes: tuple[str, ...]) -> Fit:
-    labels = labels_for(sample.labels, classes)
-    rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
-    weights = Ambiguity(
-        chance_weight=settings.chance_weight,
-        size_weight=settings.size_weight,
-        empty_weight=settings.empty_weight,
-    )
-    return describe_rule("path", rule, rows, targets_of(settings), weights)
-
-
-def log_calibration(
-    record: SetClassifier,
-    tables: Tables[Any],
-    parts: CalibrationRows,
-    settings: Calibrate,
-    name: str,
-    run_id: str,
-) -> None:
-    """Log everything but the model to the run."""
-    metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
-    metrics |= report_metrics(record.fit_report, prefix="fit_")
-    if record.certify_report is not None:
-        metrics |= report_metrics(record.certify_report)
-    if record.certificate is not None:
-        metrics |= certificate_metrics(record.certificate, record.classes)
-    metrics |= gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
-    runs.log_metrics(metrics)
-    note = words.describe(record, "More is in the artifact report.html.")
-    text = to_json(record)
-    runs.set_tags(models.version_tags(record, run_id, text), note)
-    shown, _, _ = words.shown_report(record)
-    runs.log_class_table(shown, record.risk_targets, "classes.json", record.certificate)
-    runs.log_cases(parts.cases)
-    made = calibration_report(record, tables, parts, settings, name, run_id)
-    documents, drawn = page_files(made)
-    documents |= {"scrib.json": text, "description.md": note}
-    if record.certificate is not None:
-        documents["certificate.json"] = to_json(record.certificate)
-    runs.log_texts_and_figures(documents, drawn)
+EXAMPLE_ROWS = 2  # logged with the model
+ABOUT = (
+    "Set classifiers over {base}, made by scrib_mlflow: each version answers with one label where "
+    "it is certain, and abstains with candidates where it is not. A version's tag scrib.certified "
+    "says whether its class risks are proved to be within their targets; its description says what "
+    "was proved, and on how many rows."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +118,7 @@ def run(settings: Calibrate) -> Calibration:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         tables = engine.read_tables(settings)
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
-        runs.log_settings(run_id, settings)
+        runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
         LOGGER.info(f"loading {base.uri}")
         model = scoring.load_model(base.uri)
@@ -312,27 +126,12 @@ def run(settings: Calibrate) -> Calibration:
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, settings)
         record = _make_record(settings, base, parts, run_id)
-        log_calibration(record, tables, parts, settings, name, run_id)
+        stored = Stored(record, to_json(record))
+        _log(stored, tables, parts, settings, name, run_id)
         LOGGER.info("logging the set classifier, and trying it")
-        logged_uri = _log_model(record, model, parts.tried, example, run_id)
+        logged_uri = _log_model(stored, model, parts.tried, example, run_id)
         runs.remember(logged_uri, name, settings.alias)
-        version = models.register(
-            logged_uri,
-            record,
-            to_json(record),
-            run_id,
-            name,
-            settings.alias,
-            words.description(record, run_id),
-        )
-    done = Calibration(
-        name=name,
-        version=version,
-        alias=settings.alias,
-        model_uri=f"models:/{name}/{version}",
-        run_id=run_id,
-        classifier=record,
-    )
+        done = register_logged(logged_uri, stored, run_id, name, settings.alias)
     if settings.require_certificate and not record.certified:
         LOGGER.info(f"\n{summary(done)}\n")
         raise NotCertifiedError(
@@ -340,6 +139,46 @@ def run(settings: Calibrate) -> Calibration:
             "for; the table above says which classes are in the way"
         )
     return done
+
+
+def register_logged(
+    logged_uri: str, stored: Stored, run_id: str, name: str, alias: str
+) -> Calibration:
+    """Register the set classifier that a run has logged."""
+    version = models.register(
+        logged_uri,
+        name,
+        alias,
+        tags=models.version_tags(stored, run_id),
+        description=words.description(stored.record, run_id),
+        about=ABOUT.format(base=stored.record.base.name),
+    )
+    return Calibration(
+        name=name,
+        version=version,
+        alias=alias,
+        model_uri=f"models:/{name}/{version}",
+        run_id=run_id,
+        classifier=stored.record,
+    )
+
+
+def _preflight(settings: Calibrate) -> tuple[Base, str]:
+    """Return the base model and the name to register under; whatever is amiss is told at once."""
+    base = find_base(settings.model_uri)
+    name = settings.registered_model_name or f"{base.name}-scrib"
+    with stores.short_waits():
+        models.check_names(name, settings.alias, base)
+    return base, name
+
+
+def find_base(model_uri: str) -> Base:
+    """Return the classifier that a URI means, if the stores answer and MLflow can call it."""
+    with stores.short_waits():
+        stores.check_stores()
+        base = stores.find_model(model_uri)
+        scoring.check_is_base(base)
+    return base
 
 
 def _log_inputs(tables: Tables[Any], settings: Calibrate) -> None:
@@ -352,82 +191,264 @@ def _log_inputs(tables: Tables[Any], settings: Calibrate) -> None:
             runs.log_table_input(table.some_rows(), table.record, table.label, context)
 
 
-def _preflight(settings: Calibrate) -> tuple[Base, str]:
-    """Return the base model and the name to register under; whatever is amiss is told at once."""
-    with stores.short_waits():
-        stores.check_stores()
-        base = stores.find_model(settings.model_uri)
-        scoring.check_is_base(base)
-        name = settings.registered_model_name or f"{base.name}-scrib"
-        models.check_names(name, settings.alias, base)
-        stores.check_may_register(name)
-    return base, name
+class Fitted(NamedTuple):
+    """The rule that is deployed, and what proves it; nothing does in mode=paper."""
+
+    fit: Fit  # how the rule does on the fit rows
+    recalibration: Recalibration | None = None
+    certificate: Certificate | None = None
+    path: PathRecord | None = None
+    use: LedgerEntry | None = None
 
 
 def _make_record(
     settings: Calibrate, base: Base, parts: CalibrationRows, run_id: str
 ) -> SetClassifier:
-    """Fit, and certify where asked for; the labels of certify rows are read last."""
-    certified = None
-    classes, fitted = parts.classes, parts.fit
-    sample = sorted_sample(fitted, settings.max_fit_rows, by_class=True)
+    """Fit, and certify in mode=certified; the labels of certify rows are read last."""
+    classes = parts.classes
+    sample = sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
     if sample.weights is not None:
         LOGGER.info(
-            f"the search sees {len(sample.labels):,} of {fitted.n_rows:,} fit rows, all of rare "
+            f"the search sees {len(sample.labels):,} of {parts.fit.n_rows:,} fit rows, all of rare "
             "classes and the others weighted; max_fit_rows says how many"
         )
-    if settings.mode == "certified":
-        runs.log_texts_and_figures({"plan.json": to_json(plan := plan_parts(settings, parts))}, {})
-        LOGGER.info(words.plan_sentence(plan))
-        certified = certify(settings, base, parts, sample, run_id)
-    if certified is None:
-        what = "multipliers" if settings.rule == "optimal" else "thresholds"
-        LOGGER.info(f"fitting the {what} of {len(classes)} classes on {len(sample.labels):,} rows")
-    fit = fit_rule(settings, sample, classes) if certified is None else certified.fit
-    report = report_rule(fitted, fit.rule, classes, settings.confidence)
+    fitted = _fit(settings, base, parts, sample, run_id)
+    rule = fitted.fit.rule
+    fit_report = report_rule(parts.fit, rule, classes, settings.confidence)
     certify_report = None
     if parts.certify is not None:
-        certify_report = report_rule(parts.certify, fit.rule, classes, settings.confidence)
-    newest = certify_report or report
+        certify_report = report_rule(parts.certify, rule, classes, settings.confidence)
+    by_class = (certify_report or fit_report).by_class
     return SetClassifier(
         classes=classes,
-        rule=fit.rule,
+        rule=rule,
         scores=parts.scores,
-        class_miscoverage=tuple(newest.by_class[name].miscoverage for name in classes),
+        class_miscoverage=tuple(by_class[name].miscoverage for name in classes),
         risk_targets=enforced(settings.risk_targets, classes, settings.waive),
         overall_target=settings.overall_target,
         waived=settings.waive,
         confidence=settings.confidence,
         mode=settings.mode,
-        certified=certified is not None and certified.certificate.passed,
+        certified=fitted.certificate is not None and fitted.certificate.passed,
         base=base,
         fit_data=parts.fit_data,
         certify_data=parts.certify_data,
         path_data=parts.path_data,
         group=settings.group,
         key=settings.key,
-        certificate=certified and certified.certificate,
-        path=certified and certified.path,
-        use=certified and certified.use,
-        fit=fit,
-        fit_report=report,
+        certificate=fitted.certificate,
+        path=fitted.path,
+        use=fitted.use,
+        fit=fitted.fit,
+        fit_report=fit_report,
         certify_report=certify_report,
         n_shared=parts.n_shared,
         package_version=scrib_mlflow.__version__,
-        gap=find_gap(settings, parts, sample, fit, certified and certified.recalibration),
-        candidate_coverage=wanted_coverage(settings) if settings.rule == "optimal" else None,
+        gap=_measure_gap(settings, parts, sample, fitted),
+        candidate_coverage=_coverage(settings) if settings.rule == "optimal" else None,
     )
 
 
+def _fit(
+    settings: Calibrate, base: Base, parts: CalibrationRows, sample: Sample, run_id: str
+) -> Fitted:
+    """Fit to the targets themselves (mode=paper), or to what the certify rows can prove."""
+    certify, certify_data = parts.certify, parts.certify_data
+    if settings.mode == "certified" and certify is not None and certify_data is not None:
+        return _fit_certified(settings, base, parts, sample, run_id, certify, certify_data)
+    what = "multipliers" if settings.rule == "optimal" else "thresholds"
+    n, k = sample.scores.shape
+    LOGGER.info(f"fitting the {what} of {k} classes on {n:,} rows")
+    labels = labels_for(sample.labels, parts.classes)
+    common = {
+        "classes": parts.classes,
+        "sample_weight": sample.weights,
+        **target_options(settings),
+    }
+    if settings.rule == "optimal":
+        coverage = _coverage(settings)
+        return Fitted(fit_optimal(sample.scores, labels, candidate_coverage=coverage, **common))
+    return Fitted(fit_thresholds(sample.scores, labels, **common, **loss_options(settings)))
+
+
+def _fit_certified(
+    settings: Calibrate,
+    base: Base,
+    parts: CalibrationRows,
+    sample: Sample,
+    run_id: str,
+    certify: ScoredRows,
+    certify_data: DataRecord,
+) -> Fitted:
+    """Return the last rule of a path that passes, or its first where none does.
+
+    The sample is what the search sees of the fit rows. The use of the rows and the path are written
+    down before the labels of the certify rows are read.
+    """
+    plan = plan_certify(settings, parts.classes, parts.fit, certify)
+    runs.log_texts_and_figures({"plan.json": to_json(plan)}, {})
+    LOGGER.info(words.plan_sentence(plan))
+    tested = _tested(settings, base, parts)
+    level = 1 - settings.confidence
+    use = ledger.enter(run_id, certify_data.digest, tested, level, settings.ledger)
+    path = _draw_path(settings, parts, sample, certify.n_rows, use.level)
+    text = to_json(path)
+    runs.log_texts_and_figures({"path.json": text}, {})
+    LOGGER.info(
+        f"testing a path of {len(path.steps)} set classifiers on {certify.n_rows:,} rows "
+        f"that it never saw; the first passes with a predicted chance of "
+        f"{100 * path.steps[0].power:.0f} %"
+    )
+    constraints = make_constraints(targets_of(settings), path.classes)
+    outcome = certify_path(
+        certify.tallies([step.rule for step in path.steps], constraints),
+        constraints,
+        path.classes,
+        level=use.level,
+        waived=settings.waive,
+    )
+    rule: Rule = path.steps[outcome.chosen or 0].rule
+    if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
+        rule = certify.with_candidates(rule, _coverage(settings))
+    return Fitted(
+        fit=_describe(settings, sample, rule, path.classes),
+        recalibration=path.recalibration,
+        certificate=outcome.certificate,
+        path=PathRecord(
+            digest=seal(text),
+            n_steps=len(path.steps),
+            power=path.steps[0].power,
+            p_values=outcome.p_values,
+            chosen=outcome.chosen,
+        ),
+        use=use,
+    )
+
+
+def _tested(settings: Calibrate, base: Base, parts: CalibrationRows) -> str:
+    """Return everything that the outcome depends on, as text."""
+    records = (parts.fit_data, parts.certify_data, parts.path_data)
+    chosen = settings.model_dump(mode="json", exclude=NO_MATTER)
+    used = [(record.digest, record.n_used) for record in records if record is not None]
+    return json.dumps([scrib_mlflow.__version__, base.uri, base.model_id, chosen, used])
+
+
+def _draw_path(
+    settings: Calibrate, parts: CalibrationRows, sample: Sample, certify_rows: int, level: float
+) -> Path:
+    path_scores = None
+    if parts.path is not None:
+        path_scores = sorted_sample(parts.path, settings.max_fit_rows, by_class=False).scores
+    return draw_path(
+        sample.scores,
+        labels_for(sample.labels, parts.classes),
+        rule=settings.rule,
+        certify_rows=certify_rows,
+        classes=parts.classes,
+        **target_options(settings),
+        **loss_options(settings),
+        confidence=1 - level,
+        path_scores=path_scores,
+        groups=sample.groups,
+        sample_weight=sample.weights,
+        progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
+    )
+
+
+def _describe(settings: Calibrate, sample: Sample, rule: Rule, classes: tuple[str, ...]) -> Fit:
+    labels = labels_for(sample.labels, classes)
+    rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
+    weights = Ambiguity(
+        chance_weight=settings.chance_weight,
+        size_weight=settings.size_weight,
+        empty_weight=settings.empty_weight,
+    )
+    return describe_rule("path", rule, rows, targets_of(settings), weights)
+
+
+def target_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what is asked of a rule, by the names of the core's functions."""
+    names = ("risk_targets", "overall_target", "max_class_abstention", "waive", "seed")
+    return {name: getattr(settings, name) for name in names}
+
+
+def loss_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what excess and ambiguity cost, which an optimal rule has no use for."""
+    names = ("penalty", "chance_weight", "size_weight", "empty_weight")
+    return {name: getattr(settings, name) for name in names}
+
+
+def _coverage(settings: Calibrate) -> float:
+    """Return how often the candidates of an abstention shall hold the true class."""
+    return settings.candidate_coverage or settings.confidence
+
+
+def _measure_gap(
+    settings: Calibrate, parts: CalibrationRows, sample: Sample, fitted: Fitted
+) -> AbstentionGap:
+    """Return how much of the abstention the scores make inevitable.
+
+    On the scores of the certify rows where there are any, of very many on some; their labels are
+    not looked at.
+    """
+    measured = sample.scores
+    if parts.certify is not None:
+        most = shown_rows(len(parts.classes))
+        measured = sorted_sample(parts.certify, most, by_class=False).scores
+    rule, recalibration = fitted.fit.rule, fitted.recalibration
+    if isinstance(rule, OptimalRule):
+        recalibration = rule.recalibration
+    return measure_gap(
+        rule,
+        measured,
+        make_constraints(targets_of(settings), parts.classes),
+        recalibration or fit_recalibration(sample.scores, sample.labels, sample.weights),
+        sample.scores,
+        settings.seed,
+        sample.weights,
+    )
+
+
+def _log(
+    stored: Stored,
+    tables: Tables[Any],
+    parts: CalibrationRows,
+    settings: Calibrate,
+    name: str,
+    run_id: str,
+) -> None:
+    """Log everything but the model to the run."""
+    record = stored.record
+    metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
+    metrics |= report_metrics(record.fit_report, prefix="fit_")
+    if record.certify_report is not None:
+        metrics |= report_metrics(record.certify_report)
+    if record.certificate is not None:
+        metrics |= certificate_metrics(record.certificate, record.classes)
+    metrics |= gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
+    runs.log_metrics(metrics)
+    note = words.describe(record, "More is in the artifact report.html.")
+    runs.set_tags(models.version_tags(stored, run_id), note)
+    report, _, _ = words.shown_report(record)
+    runs.log_class_table(report, record.risk_targets, "classes.json", record.certificate)
+    runs.log_row_hashes(parts.cases)
+    page = calibration_report(record, tables, parts, settings, name, run_id)
+    documents, drawn = page_files(page)
+    documents |= {"scrib.json": stored.text, "description.md": note}
+    if record.certificate is not None:
+        documents["certificate.json"] = to_json(record.certificate)
+    runs.log_texts_and_figures(documents, drawn)
+
+
 def _log_model(
-    record: SetClassifier, model: Any, tried: SmokeTest | None, example: Any, run_id: str
+    stored: Stored, model: Any, tried: SmokeTest | None, example: Any, run_id: str
 ) -> str:
     """Log the set classifier and let it answer rows; a model that fails is deleted."""
-    inputs = model.metadata.get_input_schema()
+    record, inputs = stored.record, model.metadata.get_input_schema()
     rows = example if tried is None else tried.features
     kept = example if tried is None else tried.features.iloc[:EXAMPLE_ROWS]
     try:
-        logged = models.log_model(record, inputs, rows, kept)
+        logged = models.log_model(stored, inputs, rows, kept)
         if tried is not None:
             sets = rule_sets(asdict(record.rule), tried.scores)
             names = np.array(record.classes, dtype=np.object_)

@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.inputs import check_trust, labels_for
 from scrib_mlflow.core.studies import Comparison, compare_rules
-from scrib_mlflow.engines.base import Tables
+from scrib_mlflow.engines.base import Tables, score_options
 from scrib_mlflow.engines.local import as_calibrate, choose_as_calibrate, read_tables, used_rows
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.messages import nearest, progress
 from scrib_mlflow.options import Compare
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord
-from scrib_mlflow.registry import runs, stores
+from scrib_mlflow.registry import runs
 from scrib_mlflow.report import comparison, words
 from scrib_mlflow.results import to_json
-from scrib_mlflow.rows import scoring
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
 from scrib_mlflow.rows.tables import Table
+from scrib_mlflow.workflows.calibrate import find_base
 
 LOGGER = logging.getLogger(__name__)
 
@@ -68,18 +68,15 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
 
 def run(settings: Compare) -> Compared:
     """Do what `compare` does."""
-    with stores.short_waits():
-        stores.check_stores()
-        base = stores.find_model(settings.model_uri)
-        scoring.check_is_base(base)
+    base = find_base(settings.model_uri)
     tables = _read(settings)
     with runs.open_run(f"compare {base.name}") as run_id:
-        runs.log_settings(run_id, settings)
+        runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(tables.data.some_rows(), tables.data.record, settings.label, "compare")
         LOGGER.info(f"loading {base.uri}")
         alike = as_calibrate(settings)
         ready, chosen = choose_as_calibrate(base, tables, alike)
-        fit = score(ready, alike, ~chosen)
+        fit = score(ready, score_options(alike), ~chosen)
         done = Compared(
             run_id=run_id,
             model_uri=base.uri,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers
+from scrib_mlflow.engines.base import Answered, Engine, compare_with_calibration, report_answers
 from scrib_mlflow.engines.opening import doing, open_engine
-from scrib_mlflow.options import Evaluate
+from scrib_mlflow.options import EngineName, Evaluate
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.registry.models import read_stored
@@ -18,6 +18,7 @@ from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import facts, words
 from scrib_mlflow.report.page import Report, evaluation_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
+from scrib_mlflow.rows.hashes import Overlap
 from scrib_mlflow.rows.scored import TableLike
 
 LOGGER = logging.getLogger(__name__)
@@ -67,20 +68,24 @@ def run(settings: Evaluate) -> Evaluation:
     """Do what `evaluate` does."""
     with stores.short_waits():
         stores.check_stores()
-        found = stores.find_model(settings.model_uri)
-        record = read_stored(found.uri).record
+        base = stores.find_model(settings.model_uri)
+        uri, record = base.uri, read_stored(base.uri).record
+        calibrated_by = stores.model_info(uri).run_id or ""
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-        table = _read(engine, settings, record)
-        run_id = stack.enter_context(runs.open_run(f"evaluate {found.name}"))
-        runs.log_settings(run_id, settings)
-        runs.log_table_input(table.some_rows(), table.record, settings.label, "evaluate")
-        LOGGER.info(f"loading {found.uri}, and {doing(settings.engine, table.record.n_rows)}")
-        answered = engine.answer(found.uri, table, record.classes, settings.batch_rows)
-        calibrated_by = stores.model_info(found.uri).run_id or ""
-        overlap = compare_with_calibration(calibrated_by, answered)
+        table = engine.read_fresh(
+            settings.data,
+            settings.label,
+            key=record.key,
+            group=settings.group or record.group,
+            optional=["key"] if settings.group else ["key", "group"],
+        )
+        rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
+        run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}"))
+        runs.log_parameters(run_id, settings.model_dump())
+        answered, overlap = rows.compare(uri, record, calibrated_by, "evaluate")
         done = Evaluation(
-            model_uri=found.uri,
+            model_uri=uri,
             run_id=run_id,
             classifier=record,
             report=report_answers(answered, record.classes, settings.confidence),
@@ -90,7 +95,7 @@ def run(settings: Evaluate) -> Evaluation:
             grouped=record.group is None or answered.grouped,
         )
         page = evaluation_report(
-            found.uri,
+            uri,
             record,
             table,
             answered,
@@ -106,15 +111,27 @@ def run(settings: Evaluate) -> Evaluation:
     return done
 
 
-def _read(engine: Engine, settings: Evaluate, record: SetClassifier) -> TableLike:
-    """Read the rows; what identified and grouped those of the calibration does so where it can."""
-    return engine.read_fresh(
-        settings.data,
-        settings.label,
-        key=record.key,
-        group=settings.group or record.group,
-        optional=["key"] if settings.group else ["key", "group"],
-    )
+class FreshRows(NamedTuple):
+    """Labelled rows as an engine has read them, for a set classifier to answer."""
+
+    engine: Engine
+    engine_name: EngineName
+    table: TableLike
+    batch_rows: int
+
+    def answer(self, uri: str, record: SetClassifier) -> Answered:
+        """Let a set classifier answer them."""
+        return self.engine.answer(uri, self.table, record.classes, self.batch_rows)
+
+    def compare(
+        self, uri: str, record: SetClassifier, calibrated_by: str, context: str
+    ) -> tuple[Answered, Overlap | None]:
+        """Log them, let a set classifier answer them, and compare them with its calibration's."""
+        table = self.table
+        runs.log_table_input(table.some_rows(), table.record, table.label, context)
+        LOGGER.info(f"loading {uri}, and {doing(self.engine_name, table.record.n_rows)}")
+        answered = self.answer(uri, record)
+        return answered, compare_with_calibration(calibrated_by, answered)
 
 
 def _meaning(done: Evaluation) -> list[str]:
@@ -135,7 +152,7 @@ def _log(done: Evaluation, page: Report) -> None:
     metrics = {f"{prefix}{name}": float(n) for name, n in counts.items() if n is not None}
     runs.log_metrics(metrics | report_metrics(report, prefix=prefix))
     runs.set_tags(
-        {"scrib.model_uri": done.model_uri, "scrib.base_model": record.base.name},
+        {runs.MODEL_URI: done.model_uri, "scrib.base_model": record.base.name},
         "\n\n".join(
             [
                 page.verdict,

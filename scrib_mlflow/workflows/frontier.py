@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 import scrib_mlflow
 from scrib_mlflow.core.inputs import labels_for
 from scrib_mlflow.core.studies import TargetFrontier, draw_frontier
-from scrib_mlflow.engines.base import check_options
+from scrib_mlflow.engines.base import check_options, score_options
 from scrib_mlflow.engines.local import as_calibrate, choose_as_calibrate, read_tables, used_rows
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Frontier
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry
-from scrib_mlflow.registry import ledger, runs, stores
+from scrib_mlflow.registry import ledger, runs
 from scrib_mlflow.report import words
 from scrib_mlflow.report.frontier import (
     class_figure,
@@ -34,14 +34,12 @@ from scrib_mlflow.report.frontier import (
     target_rows,
 )
 from scrib_mlflow.results import to_json
-from scrib_mlflow.rows import scoring
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
-from scrib_mlflow.workflows.calibrate import loss_options, target_options
+from scrib_mlflow.workflows.calibrate import find_base, loss_options, target_options
 
 LOGGER = logging.getLogger(__name__)
 
-USED = "scrib.used_certify_rows"  # tag of a run
 NO_MATTER = {"model_uri", "data", "batch_rows"}  # options that change nothing about what is seen
 
 
@@ -88,13 +86,10 @@ def run(settings: Frontier) -> Explored:
     """Do what `frontier` does."""
     alike = as_calibrate(settings)
     check_options(alike)
-    with stores.short_waits():
-        stores.check_stores()
-        base = stores.find_model(settings.model_uri)
-        scoring.check_is_base(base)
+    base = find_base(settings.model_uri)
     tables = read_tables(alike)
     with runs.open_run(f"frontier {base.name}") as run_id:
-        runs.log_settings(run_id, settings)
+        runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(
             tables.data.some_rows(), tables.data.record, settings.label, "frontier"
         )
@@ -103,7 +98,7 @@ def run(settings: Frontier) -> Explored:
         use = None
         if settings.use_certify_rows:
             use = _enter(settings, base, tables.data.record, run_id)
-        scored = score(ready, alike, None if settings.use_certify_rows else ~chosen)
+        scored = score(ready, score_options(alike), None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
             model_uri=base.uri,
@@ -118,9 +113,9 @@ def run(settings: Frontier) -> Explored:
 def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> LedgerEntry:
     """Enter the use of the certify rows, before anything is made of their labels."""
     seen = settings.model_dump(mode="json", exclude=NO_MATTER)
-    told = ["frontier", scrib_mlflow.__version__, base.uri, base.model_id, seen, data.digest]
+    tested = ["frontier", scrib_mlflow.__version__, base.uri, base.model_id, seen, data.digest]
     level = 1 - settings.confidence
-    return ledger.enter(run_id, data.digest, json.dumps(told), level, settings.ledger, looks=True)
+    return ledger.enter(run_id, data.digest, json.dumps(tested), level, settings.ledger, looks=True)
 
 
 def _draw(
@@ -174,7 +169,10 @@ def _log(done: Explored, base: Base) -> None:
             words.markdown_table(class_rows(found)),
         ]
     )
-    tags = {**runs.base_tags(base, done.data), USED: "false" if done.use is None else "true"}
+    tags = {
+        **runs.base_tags(base, done.data),
+        ledger.LOOKED: "false" if done.use is None else "true",
+    }
     runs.set_tags(tags, note[: words.MOST_CHARACTERS])
 
 

@@ -10,14 +10,22 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import mlflow
+from matplotlib.figure import Figure
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
 from scrib_mlflow.core.certificate import make_certificate
 from scrib_mlflow.core.certificate.claims import refuted
-from scrib_mlflow.core.targets import Constraint, Targets, by_name, known_classes, make_constraints
-from scrib_mlflow.engines.base import Answered, Engine, compare_with_calibration, report_answers
-from scrib_mlflow.engines.opening import doing, open_engine
+from scrib_mlflow.core.targets import (
+    Constraint,
+    Targets,
+    by_name,
+    enforced,
+    known_classes,
+    make_constraints,
+)
+from scrib_mlflow.engines.base import Answered, report_answers
+from scrib_mlflow.engines.opening import open_engine
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.options import Gate
 from scrib_mlflow.parameters import read_settings
@@ -28,175 +36,12 @@ from scrib_mlflow.registry.runs import certificate_metrics, report_metrics
 from scrib_mlflow.report import page, words
 from scrib_mlflow.report.page import gate_report
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
-from scrib_mlflow.rows.scored import TableLike
-from scrib_mlflow.rows.scoring import enforced
+from scrib_mlflow.workflows.evaluate import FreshRows
 from scrib_mlflow.workflows.policy import decide, find_damage
 
 LOGGER = logging.getLogger(__name__)
 
 MOST_TRIES = 5  # others may move the alias meanwhile
-
-
-class FreshRows(NamedTuple):
-    """Fresh rows as an engine has read them."""
-
-    engine: Engine
-    table: TableLike
-    batch_rows: int
-
-    def answer(self, uri: str, record: SetClassifier) -> Answered:
-        """Let a set classifier answer them."""
-        return self.engine.answer(uri, self.table, record.classes, self.batch_rows)
-
-
-class Measured(NamedTuple):
-    """What a version does on fresh rows, as it is judged and row by row."""
-
-    fresh: Fresh
-    answered: Answered
-
-
-def read_fresh(engine: Engine, settings: Gate, record: SetClassifier) -> TableLike:
-    """Read the rows; what identified and grouped those of the calibration does so here."""
-    assert settings.data is not None  # noqa: S101  # for mypy; told by the caller
-    assert settings.label is not None  # noqa: S101
-    group = settings.group or record.group
-    if record.group is not None and settings.group not in {None, record.group}:
-        raise InvalidSettingsError(
-            f"group is {settings.group!r}, but the version was certified by {record.group!r}; "
-            "leave group out"
-        )
-    return engine.read_fresh(settings.data, settings.label, key=record.key, group=group)
-
-
-def measure_fresh(
-    rows: FreshRows, uri: str, stored: Stored, calibrated_by: str, policy: Policy, run_id: str
-) -> Measured:
-    """Let the version answer the rows, and count; the policy's targets are what is claimed."""
-    record = stored.record
-    answered = rows.answer(uri, record)
-    overlap = compare_with_calibration(calibrated_by, answered)
-    asked = _claims(policy.risk_targets, policy.overall_target, record)
-    use, level = None, 1 - policy.confidence
-    if policy.evidence == "fresh":
-        targets = [sorted(policy.risk_targets.items()), policy.overall_target]
-        tested = json.dumps([uri, seal(stored.text), targets, rows.table.beside])
-        use = ledger.enter(run_id, rows.table.record.digest, tested, level, policy.ledger)
-        level = use.level
-    certificate = make_certificate(
-        answered.tally(asked), asked, record.classes, level=level, waived=_waived(asked, record)
-    )
-    fresh = Fresh(
-        data=rows.table.record,
-        report=report_answers(answered, record.classes, policy.confidence),
-        certificate=certificate,
-        refuted=_refuted(record, answered, 1 - policy.confidence),
-        n_shared=overlap.n_shared if overlap else None,
-        n_compared=overlap.n_rows if overlap else 0,
-        n_expected=overlap.expected * overlap.n_rows if overlap else 0.0,
-        overlapping=bool(overlap and overlap.excessive),
-        use=use,
-        champion_abstention=None,
-    )
-    return Measured(fresh, answered)
-
-
-def measure_abstention(fresh: Fresh, champion_uri: str, rows: FreshRows) -> Fresh:
-    """Return fresh rows with how often whoever has the alias abstains on them."""
-    if not champion_uri:
-        return replace(fresh, champion_abstention=None)
-    try:
-        record = read_stored(champion_uri).record
-    except ModelError as error:
-        raise ModelError(f"max_abstention_increase cannot be judged: {error}") from error
-    answered = rows.answer(champion_uri, record)
-    abstention = 1 - answered.count().all_certain / answered.n_rows
-    return replace(fresh, champion_abstention=float(abstention))
-
-
-def _claims(
-    targets: dict[str, float], overall: float | None, record: SetClassifier
-) -> tuple[Constraint, ...]:
-    """Return claims from targets by name; classes without one are waived."""
-    waived = [name for name in record.classes if name not in targets]
-    asked = Targets(risk_targets=targets or None, overall_target=overall, waive=waived)
-    return make_constraints(asked, record.classes)
-
-
-def _waived(claims: tuple[Constraint, ...], record: SetClassifier) -> tuple[str, ...]:
-    claimed = {claim.name for claim in claims}
-    return tuple(name for name in record.classes if name not in claimed)
-
-
-def _refuted(record: SetClassifier, answered: Answered, level: float) -> tuple[str, ...]:
-    """Return what the version claims and these rows disprove."""
-    if not record.risk_targets and record.overall_target is None:
-        return ()
-    claims = _claims(record.risk_targets, record.overall_target, record)
-    found = refuted(answered.tally(claims), claims, level)
-    return tuple(claim.name for claim, bad in zip(claims, found.refuted, strict=True) if bad)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateLog:
-    """What the log of a gate needs beside its decision."""
-
-    record: SetClassifier
-    calibrated_by: str  # the run that knows the version's rows, "" for none
-    table: TableLike | None  # fresh rows, and what the version answers
-    answered: Answered | None
-    settings: Gate
-    run_id: str
-
-
-def log_decision(log: GateLog, decision: Decision) -> None:
-    """Log a decision and what it rests on; a later decision of the same run replaces it."""
-    record, fresh = log.record, decision.fresh
-    measured = fresh.report if fresh is not None else record.certify_report or record.fit_report
-    certificate = fresh.certificate if fresh is not None else record.certificate
-    prefix = "" if fresh is not None or record.certify_report is not None else "fit_"
-    metrics = {"gate": float(decision.passed)} | report_metrics(measured, prefix=prefix)
-    if certificate is not None:
-        metrics |= certificate_metrics(certificate, record.classes)
-    runs.log_metrics(metrics)
-    runs.log_class_table(measured, decision.policy.risk_targets, "classes.json", certificate)
-    made = _page(log, decision, "")
-    documents, drawn = page.page_files(made)
-    runs.log_texts_and_figures({"decision.json": to_json(decision), **documents}, drawn)
-    _describe({alias.GATE: alias.word(decision)}, made)
-
-
-def log_not_moved(log: GateLog, decision: Decision) -> None:
-    """Say in the note and in the report that the alias is not on a version that passed."""
-    version, alias = decision.model_uri.rpartition("/")[2], decision.policy.alias
-    failure = (
-        f"Not moved: version {version} passed every check, but the alias {alias} could not be "
-        "moved to it."
-    )
-    made = _page(log, decision, failure)
-    documents, _ = page.page_files(made)
-    runs.log_texts_and_figures(documents, {})
-    _describe({}, made)
-
-
-def _page(log: GateLog, decision: Decision, failure: str) -> page.Report:
-    return gate_report(
-        decision,
-        log.record,
-        log.table,
-        log.answered,
-        log.calibrated_by,
-        log.settings,
-        log.run_id,
-        failure,
-    )
-
-
-def _describe(tags: dict[str, str], page: page.Report) -> None:
-    table = words.markdown_table([("check", "", "found"), *page.checks])
-    more = "More is in the artifact report.html."
-    note = f"{page.verdict} {more}\n\n{table}"[: words.MOST_CHARACTERS]
-    runs.set_tags(tags, note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,15 +55,6 @@ class Gated:
     moved: bool  # False where it was refused, or had the alias already
     decision: Decision
     classifier: SetClassifier  # as the version was registered
-
-
-class Candidate(NamedTuple):
-    """The version to promote, as it is stored."""
-
-    found: Base
-    stored: Stored
-    broken: str  # what is wrong with its files, "" for nothing
-    calibrated_by: str  # the run that knows its rows, "" for none
 
 
 def gate(model_uri: str, **parameters: Any) -> Gated:
@@ -246,49 +82,39 @@ def run(settings: Gate) -> Gated:
     with stores.short_waits():
         stores.check_stores()
         candidate = _find(settings)
-        stores.check_may_register(candidate.found.name)
-    policy = make_policy(settings, candidate.stored.record)
+    base, record = candidate.base, candidate.stored.record
+    policy = make_policy(settings, record)
     with ExitStack() as stack:
         rows = None
-        if settings.data is not None:
+        if settings.data is not None and settings.label is not None:
             engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-            table = read_fresh(engine, settings, candidate.stored.record)
-            rows = FreshRows(engine, table, settings.batch_rows)
-        run_id = stack.enter_context(runs.open_run(f"gate {candidate.found.name}"))
-        runs.log_settings(run_id, settings)
-        mlflow.set_tag(runs.MODEL_URI, candidate.found.uri)
-        measured = None
-        if rows is not None:
-            table = rows.table
-            runs.log_table_input(table.some_rows(), table.record, table.label, "gate")
-            n_rows = table.record.n_rows
-            LOGGER.info(f"loading {candidate.found.uri}, and {doing(settings.engine, n_rows)}")
-            measured = measure_fresh(
-                rows,
-                candidate.found.uri,
-                candidate.stored,
-                candidate.calibrated_by,
-                policy,
-                run_id,
+            table = engine.read_fresh(
+                settings.data, settings.label, key=record.key, group=_group(settings, record)
             )
-        log = GateLog(
-            record=candidate.stored.record,
-            calibrated_by=candidate.calibrated_by,
-            table=rows.table if rows is not None else None,
-            answered=measured.answered if measured is not None else None,
+            rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
+        run_id = stack.enter_context(runs.open_run(f"gate {base.name}"))
+        runs.log_parameters(run_id, settings.model_dump())
+        mlflow.set_tag(runs.MODEL_URI, base.uri)
+        fresh = answered = None
+        if rows is not None:
+            fresh, answered = _measure(rows, candidate, policy, run_id)
+        review = Review(
+            candidate=candidate,
+            policy=policy,
+            rows=rows,
+            answered=answered,
             settings=settings,
             run_id=run_id,
         )
-        fresh = measured.fresh if measured is not None else None
-        decision, moved = _decide_and_move(candidate, policy, rows, fresh, log)
+        decision, moved = _decide_and_move(review, fresh)
     return Gated(
-        name=candidate.found.name,
-        version=candidate.found.version,
+        name=base.name,
+        version=base.version,
         alias=settings.alias,
         run_id=run_id,
         moved=moved,
         decision=decision,
-        classifier=candidate.stored.record,
+        classifier=record,
     )
 
 
@@ -313,22 +139,55 @@ def _check_options(settings: Gate) -> None:
             raise InvalidSettingsError(f"{name} needs fresh rows; give data and label")
 
 
+class Candidate(NamedTuple):
+    """The version to promote, as it is stored."""
+
+    base: Base
+    stored: Stored
+    damage: str  # what is wrong with its files, "" for nothing
+    calibrated_by: str  # the run that knows its rows, "" for none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What is decided about: a version, what is asked of it, and fresh rows if there are any."""
+
+    candidate: Candidate
+    policy: Policy
+    rows: FreshRows | None
+    answered: Answered | None  # what the version answers to them
+    settings: Gate
+    run_id: str
+
+
 def _find(settings: Gate) -> Candidate:
     """Return the version, and what is wrong with its files."""
-    found = stores.find_model(settings.model_uri)
-    if not found.version:
+    base = stores.find_model(settings.model_uri)
+    if not base.version:
         raise ModelError(
             f"{settings.model_uri} is no registered version; give models:/NAME/VERSION"
         )
-    stored = read_stored(found.uri)
-    tags = mlflow.MlflowClient().get_model_version(found.name, found.version).tags
-    noted = {"the version's tag": tags.get(alias.CERTIFICATE_DIGEST, "")}
-    calibrated_by = stores.model_info(found.uri).run_id or ""
+    stored = read_stored(base.uri)
+    tags = mlflow.MlflowClient().get_model_version(base.name, base.version).tags
+    noted = {"the version's tag": tags.get(models.CERTIFICATE_DIGEST, "")}
+    calibrated_by = stores.model_info(base.uri).run_id or ""
     of_run = runs.read_tags(calibrated_by)
-    if of_run is not None:
-        noted["the run that made it"] = of_run.get(alias.CERTIFICATE_DIGEST, "")
-    broken = find_damage(stored.record, stored.text, noted)
-    return Candidate(found, stored, broken, calibrated_by if of_run is not None else "")
+    if of_run is None:
+        calibrated_by = ""
+    else:
+        noted["the run that made it"] = of_run.get(models.CERTIFICATE_DIGEST, "")
+    damage = find_damage(stored.record, stored.text, noted)
+    return Candidate(base, stored, damage, calibrated_by)
+
+
+def _group(settings: Gate, record: SetClassifier) -> str | None:
+    """Return the column that groups fresh rows: the one of the calibration, if it had any."""
+    if record.group is not None and settings.group not in {None, record.group}:
+        raise InvalidSettingsError(
+            f"group is {settings.group!r}, but the version was certified by {record.group!r}; "
+            "leave group out"
+        )
+    return settings.group or record.group
 
 
 def make_policy(settings: Gate, record: SetClassifier) -> Policy:
@@ -338,12 +197,12 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     if settings.risk_targets is None:
         targets = {n: t for n, t in record.risk_targets.items() if n not in settings.waive}
     else:
-        asked = Targets(
+        wanted = Targets(
             risk_targets=settings.risk_targets,
             overall_target=settings.overall_target,
             waive=settings.waive,
         )
-        make_constraints(asked, classes)  # refuses targets that leave a class out silently
+        make_constraints(wanted, classes)  # refuses targets that leave a class out silently
         targets = enforced(settings.risk_targets, classes, settings.waive)
     overall = settings.overall_target
     if overall is None and settings.risk_targets is None:
@@ -372,23 +231,85 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     )
 
 
-def _decide_and_move(
-    candidate: Candidate,
-    policy: Policy,
-    rows: FreshRows | None,
-    fresh: Fresh | None,
-    log: GateLog,
-) -> tuple[Decision, bool]:
+def _measure(
+    rows: FreshRows, candidate: Candidate, policy: Policy, run_id: str
+) -> tuple[Fresh, Answered]:
+    """Let the version answer the rows, and count; the policy's targets are what is claimed."""
+    record, uri = candidate.stored.record, candidate.base.uri
+    answered, overlap = rows.compare(uri, record, candidate.calibrated_by, "gate")
+    claims = _claims(policy.risk_targets, policy.overall_target, record)
+    use, level = None, 1 - policy.confidence
+    if policy.evidence == "fresh":
+        targets = [sorted(policy.risk_targets.items()), policy.overall_target]
+        tested = json.dumps([uri, seal(candidate.stored.text), targets, rows.table.beside])
+        use = ledger.enter(run_id, rows.table.record.digest, tested, level, policy.ledger)
+        level = use.level
+    certificate = make_certificate(
+        answered.tally(claims), claims, record.classes, level=level, waived=_waived(claims, record)
+    )
+    fresh = Fresh(
+        data=rows.table.record,
+        report=report_answers(answered, record.classes, policy.confidence),
+        certificate=certificate,
+        refuted=_refuted(record, answered, 1 - policy.confidence),
+        n_shared=overlap.n_shared if overlap else None,
+        n_compared=overlap.n_rows if overlap else 0,
+        n_expected=overlap.expected * overlap.n_rows if overlap else 0.0,
+        overlapping=bool(overlap and overlap.excessive),
+        use=use,
+        champion_abstention=None,
+    )
+    return fresh, answered
+
+
+def _claims(
+    targets: dict[str, float], overall: float | None, record: SetClassifier
+) -> tuple[Constraint, ...]:
+    """Return claims from targets by name; classes without one are waived."""
+    waived = [name for name in record.classes if name not in targets]
+    claimed = Targets(risk_targets=targets or None, overall_target=overall, waive=waived)
+    return make_constraints(claimed, record.classes)
+
+
+def _waived(claims: tuple[Constraint, ...], record: SetClassifier) -> tuple[str, ...]:
+    claimed = {claim.name for claim in claims}
+    return tuple(name for name in record.classes if name not in claimed)
+
+
+def _refuted(record: SetClassifier, answered: Answered, level: float) -> tuple[str, ...]:
+    """Return what the version claims and these rows disprove."""
+    if not record.risk_targets and record.overall_target is None:
+        return ()
+    claims = _claims(record.risk_targets, record.overall_target, record)
+    verdicts = refuted(answered.tally(claims), claims, level).refuted
+    return tuple(claim.name for claim, bad in zip(claims, verdicts, strict=True) if bad)
+
+
+def _champion_abstention(rows: FreshRows, name: str, champion: str) -> float | None:
+    """Return how often whoever has the alias abstains on the rows, None where nobody has it."""
+    if not champion:
+        return None
+    uri = f"models:/{name}/{champion}"
+    try:
+        record = read_stored(uri).record
+    except ModelError as error:
+        raise ModelError(f"max_abstention_increase cannot be judged: {error}") from error
+    answered = rows.answer(uri, record)
+    return float(1 - answered.count().all_certain / answered.n_rows)
+
+
+def _decide_and_move(review: Review, fresh: Fresh | None) -> tuple[Decision, bool]:
     """Decide against whoever has the alias, and move it; decide again where that has changed."""
-    found, client, run_id = candidate.found, mlflow.MlflowClient(), log.run_id
+    candidate, policy, rows = review.candidate, review.policy, review.rows
+    base, client = candidate.base, mlflow.MlflowClient()
     for _ in range(MOST_TRIES):
-        champion = alias.holder(client, found.name, policy.alias)
+        champion = alias.holder(client, base.name, policy.alias)
         if fresh is not None and rows is not None and policy.max_abstention_increase is not None:
-            other = f"models:/{found.name}/{champion}" if champion else ""
-            fresh = measure_abstention(fresh, other, rows)
-        checks = decide(candidate.stored.record, candidate.broken, policy, fresh)
+            abstention = _champion_abstention(rows, base.name, champion)
+            fresh = replace(fresh, champion_abstention=abstention)
+        checks = decide(candidate.stored.record, candidate.damage, policy, fresh)
         decision = Decision(
-            model_uri=found.uri,
+            model_uri=base.uri,
             passed=all(check.passed for check in checks),
             checks=checks,
             policy=policy,
@@ -397,34 +318,77 @@ def _decide_and_move(
             decided_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             package_version=scrib_mlflow.__version__,
         )
-        log_decision(log, decision)
+        _log(review, decision)
         if not decision.passed:
-            alias.refuse(client, found, decision, run_id)
+            alias.refuse(client, base, decision, review.run_id)
             return decision, False
         try:
-            lost = alias.promote(client, found, decision, run_id)
+            other = alias.promote(client, base, decision, review.run_id)
         except StoreError:
-            _mark_failed(client, found, log, decision)
+            _mark_failed(client, review, decision)
             raise
-        if not lost:
-            return decision, champion != found.version
-        LOGGER.info(f"{lost}; deciding again")
-    _mark_failed(client, found, log, decision)
+        if other is None:
+            return decision, champion != base.version
+        where = f"to version {other}" if other else "away"
+        LOGGER.info(
+            f"the alias {policy.alias!r} went {where} while this gate was deciding; deciding again"
+        )
+    _mark_failed(client, review, decision)
     raise StoreError(
-        f"the alias {policy.alias!r} of {found.name} keeps moving: {MOST_TRIES} times another "
+        f"the alias {policy.alias!r} of {base.name} keeps moving: {MOST_TRIES} times another "
         "gate or user was faster; run this gate again when they are done"
     )
 
 
-def _mark_failed(
-    client: mlflow.MlflowClient, found: Base, log: GateLog, decision: Decision
-) -> None:
-    """Take back that the version passed: it does not have the alias."""
-    alias.mark_failed(client, found)
+def _log(review: Review, decision: Decision) -> None:
+    """Log a decision and what it rests on; a later decision of the same run replaces it."""
+    record, fresh = review.candidate.stored.record, decision.fresh
+    measured = fresh.report if fresh is not None else record.certify_report or record.fit_report
+    certificate = fresh.certificate if fresh is not None else record.certificate
+    prefix = "" if fresh is not None or record.certify_report is not None else "fit_"
+    metrics = {"gate": float(decision.passed)} | report_metrics(measured, prefix=prefix)
+    if certificate is not None:
+        metrics |= certificate_metrics(certificate, record.classes)
+    runs.log_metrics(metrics)
+    runs.log_class_table(measured, decision.policy.risk_targets, "classes.json", certificate)
+    drawn = _log_page(review, decision, {alias.GATE: alias.word(decision)})
+    runs.log_texts_and_figures({"decision.json": to_json(decision)}, drawn)
+
+
+def _mark_failed(client: mlflow.MlflowClient, review: Review, decision: Decision) -> None:
+    """Take back, in tags, note and report, that the version passed: it does not have the alias."""
+    base = review.candidate.base
+    alias.mark_failed(client, base)
     with suppress(MlflowException, OSError):
         mlflow.set_tag(alias.GATE, alias.ERROR)
         mlflow.log_metric("gate", 0.0)
-        log_not_moved(log, decision)
+        failure = (
+            f"Not moved: version {base.version} passed every check, but the alias "
+            f"{decision.policy.alias} could not be moved to it."
+        )
+        _log_page(review, decision, {}, failure)
+
+
+def _log_page(
+    review: Review, decision: Decision, tags: dict[str, str], failure: str = ""
+) -> dict[str, Figure]:
+    """Log the report and the note that sums it up, and return the report's figures."""
+    report = gate_report(
+        decision,
+        review.candidate.stored.record,
+        review.rows.table if review.rows is not None else None,
+        review.answered,
+        review.candidate.calibrated_by,
+        review.settings,
+        review.run_id,
+        failure,
+    )
+    documents, drawn = page.page_files(report)
+    runs.log_texts_and_figures(documents, {})
+    table = words.markdown_table([("check", "", "found"), *report.checks])
+    note = f"{report.verdict} More is in the artifact report.html.\n\n{table}"
+    runs.set_tags(tags, note[: words.MOST_CHARACTERS])
+    return drawn
 
 
 def summary(done: Gated) -> str:

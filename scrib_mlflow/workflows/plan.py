@@ -10,15 +10,14 @@ import numpy as np
 from scrib_mlflow import messages
 from scrib_mlflow.core.certificate import Plan, make_plan, split_rows
 from scrib_mlflow.core.inputs import check_classes
-from scrib_mlflow.core.targets import known_classes
-from scrib_mlflow.engines.base import CalibrationRows
+from scrib_mlflow.core.targets import enforced, known_classes
 from scrib_mlflow.errors import InvalidLabelsError
 from scrib_mlflow.options import Calibrate, Plan as PlanSettings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.report import figures, words
 from scrib_mlflow.results import to_json
-from scrib_mlflow.rows.scoring import enforced
+from scrib_mlflow.rows.scored import ScoredRows
 from scrib_mlflow.rows.tables import Table, read_rows
 
 
@@ -57,22 +56,21 @@ def run(settings: PlanSettings) -> Planned:
     with stores.short_waits():
         stores.check_stores()
     table = read_rows("data", settings.data, settings.label, group=settings.group)
-    found = _plan(settings, table)
+    planned = _plan(settings, table)
     with runs.open_run("plan") as run_id:
-        runs.log_settings(run_id, settings)
+        runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(table.some_rows(), table.record, settings.label, "plan")
-        runs.log_metrics({"chance": found.chance})
+        runs.log_metrics({"chance": planned.chance})
         runs.log_texts_and_figures(
-            {"plan.json": to_json(found)}, {"figures/plan.png": figures.plan_figure(found)}
+            {"plan.json": to_json(planned)}, {"figures/plan.png": figures.plan_figure(planned)}
         )
-        rows = words.plan_rows(found)[: words.MOST_CLASSES + 1]
-        note = f"{words.plan_sentence(found)}\n\n{words.markdown_table(rows)}"
+        rows = words.plan_rows(planned)[: words.MOST_CLASSES + 1]
+        note = f"{words.plan_sentence(planned)}\n\n{words.markdown_table(rows)}"
         runs.set_tags({}, note[: words.MOST_CHARACTERS])
-    return Planned(run_id=run_id, plan=found)
+    return Planned(run_id=run_id, plan=planned)
 
 
 def _plan(settings: PlanSettings, table: Table) -> Plan:
-    assert table.labels is not None  # noqa: S101  # for mypy; plan is given a label
     values, codes = table.labels
     missing = values.isna().to_numpy()[codes]
     if missing.any():
@@ -105,16 +103,16 @@ def _plan(settings: PlanSettings, table: Table) -> Plan:
     )
 
 
-def plan_parts(settings: Calibrate, parts: CalibrationRows) -> Plan:
-    """Return what can be certified, judging by the labels of the fit rows alone."""
-    assert parts.certify is not None  # noqa: S101  # for mypy; mode=certified always has them
-    classes = parts.classes
-    counts = parts.fit.sizes * (parts.certify.n_rows / parts.fit.n_rows)
+def plan_certify(
+    settings: Calibrate, classes: tuple[str, ...], fit: ScoredRows, certify: ScoredRows
+) -> Plan:
+    """Return what certify rows can certify, judging by the labels of the fit rows alone."""
+    counts = fit.sizes * (certify.n_rows / fit.n_rows)
     return make_plan(
         {name: round(float(count)) for name, count in zip(classes, counts, strict=True)},
         enforced(settings.risk_targets, classes, settings.waive),
         level=1 - settings.confidence,
-        n_groups=parts.certify.n_groups,
+        n_groups=certify.n_groups,
     )
 
 

@@ -121,7 +121,7 @@ def _answer_here(job: Job, output: Path) -> Predicted:
     files.check_free(output, overwrite=settings.overwrite)
     some_rows = next(source.batches(SOME_ROWS))
     with runs.open_run(f"predict {job.name}") as run_id:
-        runs.log_settings(run_id, settings)
+        runs.log_parameters(run_id, settings.model_dump())
         with files.new_folder(output, overwrite=settings.overwrite) as folder:
             LOGGER.info(f"loading {job.model_uri}")
             model = scoring.load_model(job.model_uri)
@@ -150,7 +150,7 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
         digest, n_rows = spark.digest(frame)
         with runs.open_run(f"predict {job.name}") as run_id:
-            runs.log_settings(run_id, settings)
+            runs.log_parameters(run_id, settings.model_dump())
             LOGGER.info(f"loading {job.model_uri}, and {doing('spark', n_rows)}")
             answered = spark.with_answers(frame, job.model_uri, features, request)
             spark.write_answers(answered, place, mode)

@@ -14,9 +14,9 @@ from scrib_mlflow.errors import StoreError
 from scrib_mlflow.options import Register
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import models, runs, stores
-from scrib_mlflow.report import words
+from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.results import SetClassifier, from_json
-from scrib_mlflow.workflows.calibrate import Calibration, summary
+from scrib_mlflow.workflows.calibrate import Calibration, register_logged, summary
 
 LOGGER = logging.getLogger(__name__)
 
@@ -38,8 +38,7 @@ def register(run_id: str, **parameters: Any) -> Calibration:
     Calibration
         As `calibrate` would have returned.
     """
-    settings = read_settings(Register, {"run_id": run_id, **parameters})
-    return run(settings)
+    return run(read_settings(Register, {"run_id": run_id, **parameters}))
 
 
 def run(settings: Register) -> Calibration:
@@ -62,23 +61,6 @@ def run(settings: Register) -> Calibration:
     name = settings.registered_model_name or tags[runs.NAME]
     alias = settings.alias or tags[runs.ALIAS]
     models.check_names(name, alias, record.base)
-    with stores.short_waits():
-        stores.check_may_register(name)
-    LOGGER.info(f"registering {tags[runs.MODEL_URI]}")
-    version = models.register(
-        tags[runs.MODEL_URI],
-        record,
-        text,
-        settings.run_id,
-        name,
-        alias,
-        words.description(record, settings.run_id),
-    )
-    return Calibration(
-        name=name,
-        version=version,
-        alias=alias,
-        model_uri=f"models:/{name}/{version}",
-        run_id=settings.run_id,
-        classifier=record,
-    )
+    logged_uri = tags[runs.MODEL_URI]
+    LOGGER.info(f"registering {logged_uri}")
+    return register_logged(logged_uri, Stored(record, text), settings.run_id, name, alias)

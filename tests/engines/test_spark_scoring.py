@@ -10,6 +10,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 from scrib_mlflow.engines.spark import columns, udfs
 from scrib_mlflow.rows import tables
 from tests.engines.spark import small_session
+from tests.models import read_table
 
 pytestmark = pytest.mark.slow
 NAMED = Schema(
@@ -46,7 +47,7 @@ def test_inputs_are_cast_as_the_local_engine_casts_them(spark, tmp_path):
     )
     table.to_parquet(tmp_path / "rows.parquet")
     frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
-    rows = tables.read_table("data", str(tmp_path / "rows.parquet"), "label")
+    rows = read_table("data", str(tmp_path / "rows.parquet"), "label")
     for inputs, left_out in ((NAMED, ["label"]), (TENSOR, [*table.columns[2:]]), (None, ["label"])):
         names = udfs.feature_names(frame, inputs, left_out)
         expected = tables.features(rows, inputs, left_out)

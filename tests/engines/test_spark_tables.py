@@ -13,8 +13,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 from scrib_mlflow.engines.spark import columns
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.rows import hashes, tables
+from scrib_mlflow.rows import hashes
 from tests.engines.spark import small_session
+from tests.models import read_table
 
 pytestmark = pytest.mark.slow
 TWO = decimal.Decimal(2)
@@ -89,7 +90,7 @@ def make_table():
 
 def test_every_type_of_column_has_the_hashes_of_the_local_engine(spark, tmp_path):
     pq.write_table(make_table(), tmp_path / "rows.parquet")
-    table = tables.read_table("data", str(tmp_path / "rows.parquet"), None)
+    table = read_table("data", str(tmp_path / "rows.parquet"), None)
     frame = columns.read(spark, "data", str(tmp_path / "rows.parquet"), None)
     assert same_hashes(frame.repartition(3), table) == []
 
@@ -111,7 +112,7 @@ def test_a_csv_has_the_columns_of_the_local_engine(spark, tmp_path, monkeypatch)
         '-3,3,.5 ,TRUE,False,NA,None,-Infinity,"",,""\n',
         encoding="utf-8",
     )
-    table = tables.read_table("data", "rows.csv", "na")
+    table = read_table("data", "rows.csv", "na")
     frame = columns.read(spark, "data", "rows.csv", "na")
     assert same_hashes(frame, table) == []
     kinds = dict(frame.dtypes)

@@ -66,8 +66,7 @@ def test_a_gate_that_loses_a_race_says_so_and_decides_again(certified, monkeypat
 
     done = gate.run(Gate(model_uri=f"models:/{NAME}/1"))
     assert caplog.messages == [
-        "this gate lost a race: the alias 'champion' went to version 2 right after it moved; "
-        "deciding again"
+        "the alias 'champion' went to version 2 while this gate was deciding; deciding again"
     ]
     assert done.decision.champion == "2"
     assert champion() == "1"

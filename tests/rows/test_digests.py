@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.rows import hashes, tables
+from scrib_mlflow.rows import hashes
+from tests.models import read_table
 from tests.rows.test_tables import ROWS
 
 
@@ -56,7 +57,7 @@ def test_a_digest_does_not_depend_on_the_kind_of_file(tmp_path):
     ROWS.to_csv(tmp_path / "rows.csv", index=False)
     ROWS.to_parquet(tmp_path / "rows.parquet")
     found = {
-        hashes.digest(tables.read_table("data", str(tmp_path / name), "y"))
+        hashes.digest(read_table("data", str(tmp_path / name), "y"))
         for name in ("rows.csv", "rows.parquet")
     }
     assert len(found) == 1

@@ -7,6 +7,7 @@ from mlflow.types import ColSpec, DataType, Schema
 
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.rows import tables
+from tests.models import read_table
 
 ROWS = pd.DataFrame(
     {"x": [1.5, 2.0, np.nan], "n": [1, 2, 3], "s": ["a", "b", "c"], "y": ["NA", "None", "01"]}
@@ -17,14 +18,14 @@ ROWS = pd.DataFrame(
 def test_labels_that_look_like_nothing_are_names(tmp_path, ending):
     path = tmp_path / f"rows.{ending}"
     ROWS.to_parquet(path) if ending == "parquet" else ROWS.to_csv(path, index=False)
-    table = tables.read_table("data", str(path), "y")
+    table = read_table("data", str(path), "y")
     assert table["y"].tolist() == ["NA", "None", "01"]
     assert np.isnan(table["x"][2])
 
 
 def test_a_file_by_uri_is_read(tmp_path):
     ROWS.to_parquet(tmp_path / "rows.parquet")
-    table = tables.read_table("data", (tmp_path / "rows.parquet").as_uri(), "y")
+    table = read_table("data", (tmp_path / "rows.parquet").as_uri(), "y")
     assert len(table) == 3
 
 
@@ -43,7 +44,7 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path, name, content, word
     if content is not None:
         (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(InvalidDataError) as error:
-        tables.read_table("data", str(tmp_path / name), "y")
+        read_table("data", str(tmp_path / name), "y")
     assert words in str(error.value)
 
 
@@ -110,7 +111,7 @@ def test_missing_labels_of_pandas_own_type_are_an_error():
 def test_na_is_a_word_among_words_and_nothing_among_numbers(tmp_path):
     text = "region,size,y\nNA,NA,a\nEU,2,b\n,3,a\n"
     (tmp_path / "rows.csv").write_text(text, encoding="utf-8")
-    table = tables.read_table("data", str(tmp_path / "rows.csv"), "y")
+    table = read_table("data", str(tmp_path / "rows.csv"), "y")
     assert table["region"].tolist()[:2] == ["NA", "EU"]
     assert pd.isna(table["region"][2])
     assert np.isnan(table["size"][0])
@@ -120,12 +121,12 @@ def test_na_is_a_word_among_words_and_nothing_among_numbers(tmp_path):
 def test_more_values_than_columns_are_an_error(tmp_path):
     (tmp_path / "rows.csv").write_text("x,y\n1,2,a\n3,4,b\n", encoding="utf-8")
     with pytest.raises(InvalidDataError, match="cannot be read"):
-        tables.read_table("data", str(tmp_path / "rows.csv"), "y")
+        read_table("data", str(tmp_path / "rows.csv"), "y")
 
 
 def test_a_label_in_the_index_of_a_parquet_file_is_found(tmp_path):
     ROWS.set_index("y").to_parquet(tmp_path / "rows.parquet")
-    table = tables.read_table("data", str(tmp_path / "rows.parquet"), "y")
+    table = read_table("data", str(tmp_path / "rows.parquet"), "y")
     assert table["y"].tolist() == ROWS["y"].tolist()
 
 
@@ -134,4 +135,4 @@ def test_a_damaged_archive_is_told_in_a_sentence(tmp_path):
     whole = (tmp_path / "rows.csv.gz").read_bytes()
     (tmp_path / "rows.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InvalidDataError, match="cannot be read"):
-        tables.read_table("data", str(tmp_path / "rows.csv.gz"), "y")
+        read_table("data", str(tmp_path / "rows.csv.gz"), "y")

@@ -96,10 +96,11 @@ def test_an_earlier_version_stays_when_a_later_registration_is_refused(base, mon
 def test_a_model_that_serves_other_sets_than_were_counted_is_never_registered(base, monkeypatch):
     log_model = models.log_model
 
-    def spoilt(record, *rest):
+    def spoilt(stored, *rest):
+        record = stored.record
         rule = type(record.rule)(thresholds=(0.99, 0.99, 0.99))
         other = type(record)(**{**{n: getattr(record, n) for n in record.__slots__}, "rule": rule})
-        return log_model(other, *rest)
+        return log_model(models.Stored(other, scrib_mlflow.to_json(other)), *rest)
 
     monkeypatch.setattr(models, "log_model", spoilt)
     with pytest.raises(ScribError, match="when served, but"):

@@ -16,7 +16,7 @@ from scipy import special, stats
 import scrib_mlflow
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.records import seal
-from scrib_mlflow.registry.models import version_tags
+from scrib_mlflow.registry.models import Stored, version_tags
 from scrib_mlflow.workflows.demo import serve
 from tests.conftest import using, using_copy
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
@@ -246,7 +246,7 @@ def test_a_version_is_sealed_by_the_file_that_it_holds_be_it_of_the_schema_befor
     old = {"gap", "candidate_coverage"}
     record = {key: value for key, value in read_record(1).items() if key not in old}
     text = json.dumps({**record, "schema_version": 2})
-    tags = version_tags(scrib_mlflow.from_json(text), "run", text)
+    tags = version_tags(Stored(scrib_mlflow.from_json(text), text), "run")
     assert tags["scrib.certificate_digest"] == seal(text)
     assert tags["scrib.schema_version"] == "2"
 

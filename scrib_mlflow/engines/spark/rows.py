@@ -33,7 +33,14 @@ from scrib_mlflow.core.rules import (
     threshold_rank,
 )
 from scrib_mlflow.core.targets import Constraint, claimed
-from scrib_mlflow.engines.base import CERTIFY, CERTIFY_WITH_PATH, CalibrationRows, SmokeTest, Tables
+from scrib_mlflow.engines.base import (
+    CERTIFY,
+    CERTIFY_WITH_PATH,
+    CalibrationRows,
+    SmokeTest,
+    Tables,
+    score_options,
+)
 from scrib_mlflow.engines.local import TRIED_ROWS, refuse_overlap
 from scrib_mlflow.engines.spark import columns, udfs
 from scrib_mlflow.engines.spark.columns import (
@@ -56,7 +63,14 @@ from scrib_mlflow.options import Calibrate
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.hashes import Hashes, thinning
-from scrib_mlflow.rows.scoring import COLUMNS, ScoringPlan, ask, check_asked, score_columns
+from scrib_mlflow.rows.scoring import (
+    COLUMNS,
+    ScoreOptions,
+    ScoringPlan,
+    ask,
+    check_asked,
+    score_columns,
+)
 from scrib_mlflow.rows.tables import SOME_ROWS
 
 Sets = NDArray[np.bool_]
@@ -404,13 +418,14 @@ def make_parts(
     held: Keep,
 ) -> CalibrationRows:
     """Score the rows of all tables, and return them by what they are for."""
-    check_asked(model, settings)
+    options = score_options(settings)
+    check_asked(model, options)
     scored: dict[str, Scored] = {}
     for table in read.all():
         like = scored["data"].asked if scored else None
-        asked = ask(model, example, table, table.some_rows(), settings, like)
+        asked = ask(model, example, table, table.some_rows(), options, like)
         scored[table.what] = Scored(
-            table=table, asked=asked, rows=_score(table, asked, uri, settings, held)
+            table=table, asked=asked, rows=_score(table, asked, uri, options, held)
         )
     data = scored["data"]
     fit, certify = data.rows, None
@@ -445,13 +460,13 @@ def make_parts(
 
 
 def _score(
-    table: SparkTable, asked: ScoringPlan, uri: str, settings: Calibrate, held: Keep
+    table: SparkTable, asked: ScoringPlan, uri: str, options: ScoreOptions, held: Keep
 ) -> SparkRows:
     """Return the rows of a table with scores, kept in Spark."""
     scorer, names, roles = asked.scorer, list(asked.inputs) or None, table.roles
     inputs, k = scorer.model.metadata.get_input_schema(), len(scorer.classes)
     labels = columns.find_labels(table.frame, roles, scorer.classes)
-    wanted, named = score_columns(settings)
+    wanted, named = score_columns(options)
     if wanted == COLUMNS:
         scored = udfs.given_scores(table.frame, named or scorer.classes)
     else:
@@ -460,7 +475,7 @@ def _score(
         )
     slim = columns.identify(scored, roles, labels, names, inputs, k)
     keyed, grouped = roles.key is not None, roles.group is not None
-    ordered = columns.with_order(slim, settings.seed, keyed=keyed)
+    ordered = columns.with_order(slim, options.seed, keyed=keyed)
     frame = held(keep(ordered, grouped=grouped))
     columns.check_unchanged(frame, table.frame.columns, table.record.digest, table.what)
     udfs.check_scored(frame, table.what, roles.key)
