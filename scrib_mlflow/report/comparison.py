@@ -1,4 +1,4 @@
-"""Accuracy-ambiguity curves in words and in a figure."""
+"""A comparison of methods in a table, words and figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,21 @@ from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHAR
 from scrib_mlflow.core.studies.compare import METRICS
 from scrib_mlflow.core.studies.curves import DELTA
 from scrib_mlflow.messages import percent
-from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, literal, plain, short
+from scrib_mlflow.report.facts import Summary, TextTable
+from scrib_mlflow.report.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    VERMILION,
+    legend as draw_legend,
+    literal,
+    panels,
+    plain,
+    short,
+)
 from scrib_mlflow.report.words import visible
 
 HEADER = (
@@ -38,7 +52,6 @@ MARKS = "osD^v<>P"
 WIDEST, MOST_LINES = 14, 3  # characters of a method's name in a line, and lines
 TITLE = 60  # characters of a model's name
 MOST_CLASSES = 6  # in the figure of class risks
-VERMILION, PURPLE = "#D55E00", "#CC79A7"
 COLOURS = {SCRIB: BLUE, OPTIMAL: GREEN, SHARED: PURPLE, SGR: ORANGE}
 OTHERS = (VERMILION, BLACK, GREY)  # of SGR on trust
 STYLES = {SCRIB: "-", OPTIMAL: "--", SHARED: ":", SGR: "-."}
@@ -94,6 +107,30 @@ def legend(found: Comparison) -> list[str]:
     return lines
 
 
+def verdict(found: Comparison) -> str:
+    """Return what SCRIB, and the optimal rule where it can be fitted, reach at the targets."""
+    texts = []
+    for method in (method for method in found.methods if method in OURS):
+        means = found.means(method)
+        texts.append(
+            f"{method} abstains on {percent(means['abstention_rate'])}, and its worst class risk "
+            f"is {percent(means['worst_excess'])} above its target"
+        )
+    return f"On held-out rows, {'; '.join(texts)}."
+
+
+def summary(found: Comparison, uri: str, unread: str, where: str) -> Summary:
+    """Return what is printed and noted of a comparison."""
+    return Summary(
+        verdict=verdict(found),
+        sentences=(f"{uri} on {split_sentence(found)}",),
+        tables=(TextTable(rows=tuple(method_rows(found))),),
+        legend=(*legend(found), "", *target_sentences(found), *curve_sentences(found)),
+        notes=(unread,),
+        where=where,
+    )
+
+
 def split_sentence(found: Comparison) -> str:
     """Return in a sentence on what the methods were fitted and measured."""
     what = f"{found.n_rows:,} fit rows"
@@ -131,9 +168,9 @@ def risk_figure(found: Comparison, name: str) -> Figure:
     shown = _shown(found)
     across = min(3, len(shown))
     down = math.ceil(len(shown) / across)
-    size = (1 + across * (1.2 + 0.4 * len(found.methods)), 1.2 + 2.6 * down)
-    figure = Figure(figsize=size, layout="constrained")
-    for axes, each in zip(figure.subplots(down, across, squeeze=False).flat, shown, strict=False):
+    size = 1 + across * (1.2 + 0.4 * len(found.methods)), 2.6 + 1.2 / down
+    figure, every = panels(len(shown), across, size)
+    for axes, each in zip(every, shown, strict=True):
         spreads = [(method, _risks(found, method, each)) for method in found.methods]
         axes.axhline(100 * found.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
         _violins(axes, spreads)
@@ -142,8 +179,6 @@ def risk_figure(found: Comparison, name: str) -> Figure:
         names = [short(method) for method in found.methods]
         axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
         axes.set_title(short(each), fontsize=10, loc="left", pad=22, fontweight="bold")
-    for axes in figure.axes[len(shown) :]:
-        axes.remove()
     figure.supylabel("wrong among the certain rows of the class, %", fontsize=9)
     folded = len(found.targets) - len(shown)
     rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
@@ -312,15 +347,7 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
     risks.set_ylabel("overall risk on the measured rows, %", fontsize=9)
     for axes in (curves, risks):
         plain(axes)
-    handles, words = curves.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        words,
-        loc="outside lower center",
-        ncols=min(len(words), 5),
-        frameon=False,
-        fontsize=9,
-    )
+    draw_legend(figure, [curves], ncols=min(len(methods), 5), fontsize=9)
     splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
     marks = "squares: the same end points for all; dashes: as asked for"
     figure.suptitle(f"{short(title, LONGEST)}, {splits}\n{marks}", fontsize=11)

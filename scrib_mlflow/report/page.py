@@ -7,11 +7,10 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
@@ -37,10 +36,9 @@ from scrib_mlflow.core.reports import (
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule, predict_sets
 from scrib_mlflow.engines.base import Answered, CalibrationRows, Tables, shown_rows
 from scrib_mlflow.messages import percent
-from scrib_mlflow.options import Settings
 from scrib_mlflow.records import DataRecord
-from scrib_mlflow.report import facts, figures, words
-from scrib_mlflow.report.facts import Line
+from scrib_mlflow.report import figures, words
+from scrib_mlflow.report.facts import ClassTable, Facts
 from scrib_mlflow.report.figures import MOST_SETS, inline_svg
 from scrib_mlflow.results import Decision, SetClassifier
 from scrib_mlflow.rows.scored import TableLike
@@ -61,7 +59,6 @@ REPORT = "report.html"
 CLASSES, CONFUSION = "figures/classes.png", "figures/confusion.png"
 SETS, COVERAGE = "figures/sets.png", "figures/risk_coverage.png"
 OWN = "this set classifier"
-NO_CERTIFICATE = "Risks and targets, measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,17 +111,17 @@ def number(value: float) -> str:
     return f"{value:,.3f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
 
 
-def certificate(lines: Sequence[Line], classes: Sequence[str], shown: Sequence[str]) -> Folded:
-    """Return lines with the places of risk, bound and target on a common scale, in percent."""
-    known = [line for line in lines if line.n_certain]
-    ends = [x for line in known for x in (line.risk, line.upper, line.target) if not math.isnan(x)]
+def certificate(table: ClassTable, shown: Sequence[str]) -> Folded:
+    """Return rows with risk, bound and target on a common scale, in percent."""
+    known = [row for row in table.rows if row.n_certain]
+    ends = [x for row in known for x in (row.risk, row.bound, row.target) if not math.isnan(x)]
     scale = max([*ends, 1e-9])
 
     def place(value: float) -> float | None:
         return None if math.isnan(value) else round(100 * min(value / scale, 1), 2)
 
-    drawn = [(line, place(line.risk), place(line.upper), place(line.target)) for line in lines]
-    return _fold(drawn, classes, shown)
+    drawn = [(row, place(row.risk), place(row.bound), place(row.target)) for row in table.rows]
+    return _fold(drawn, [row.name for row in table.classes], shown)
 
 
 def outcomes(report: SetReport, answers: Answers | None, shown: Sequence[str]) -> Folded:
@@ -267,21 +264,12 @@ class Report:
     """What a page says, in the order in which it says it."""
 
     title: str
-    stamp: str  # a word or two
-    tone: Literal["good", "bad", "plain"]
-    verdict: str  # a sentence
-    sentences: tuple[str, ...]  # what is to be said of it
-    checks: tuple[tuple[str, ...], ...] = ()  # of a gate: name, answer, why
-    lines: tuple[Line, ...]
-    lines_title: str
-    measured: SetReport
-    which: str  # rows these are
+    facts: Facts
+    sentences: tuple[str, ...]  # that only the page says
     rule: Rule
-    rule_sentences: tuple[str, ...]
-    targets: Mapping[str, float]
     rows: ReportRows | None  # None where only stored figures are known
     elsewhere: str  # where the rows are shown, if not here
-    facts: tuple[tuple[str, str], ...]  # what was run
+    made_from: tuple[tuple[str, str], ...]  # what was run
     parameters: tuple[tuple[str, str], ...]
 
 
@@ -295,25 +283,23 @@ def page_files(report: Report) -> tuple[dict[str, str], dict[str, Figure]]:
         drawn = draw(report)
         return {REPORT: render(report, drawn)}, drawn
     except Exception as error:  # whatever it is, it is told
-        told = f"{report.verdict} The rest of this report could not be drawn: {error!r}"
+        told = f"{report.facts.verdict} The rest of this report could not be drawn: {error!r}"
         return {REPORT: f"<!doctype html>\n<p>{html.escape(told)}</p>\n"}, {}
 
 
 def draw(report: Report) -> dict[str, Figure]:
     """Return the figures of a report by the paths under which a run keeps them."""
-    title = f"{report.title}, {report.which}"
-    bounds = any(not math.isnan(line.upper) for line in report.lines)
-    measured, targets = report.measured, report.targets
-    found = {CLASSES: figures.class_figure(measured, targets, title=title, bounds=bounds)}
+    facts = report.facts
+    found = {CLASSES: figures.class_figure(facts.asked, title=f"{report.title}, {facts.which}")}
     if report.rows is None:
         return found
     answers = report.rows.answers
-    found[CONFUSION] = figures.confusion_figure(confusion_counts(answers), measured, targets)
-    found[SETS] = figures.sets_figure(count_by_set(answers), measured.classes)
+    found[CONFUSION] = figures.confusion_figure(confusion_counts(answers), facts.asked)
+    found[SETS] = figures.sets_figure(count_by_set(answers), facts.report.classes)
     valid = valid_rows(answers)
     if valid.any():
         scored = answers.scores[valid], answers.labels[valid]
-        found[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, measured, targets)
+        found[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, facts.asked)
         point = own_point(answers)
         found[COVERAGE] = figures.coverage_figure(risk_coverage(answers), point, OWN)
     return found
@@ -326,7 +312,7 @@ def _limits(rule: Rule) -> str:
 def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     """Return the page, with some of the figures that were drawn for it."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(words.TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_visible,
@@ -335,7 +321,8 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     )
     environment.filters["percent"] = messages.percent
     values = _values(report) | _row_values(report) | _inline(report, drawn)
-    return f"{environment.get_template('report.html.jinja').render(report=report, **values)}\n"
+    template = environment.get_template("report.html.jinja")
+    return f"{template.render(report=report, facts=report.facts, **values)}\n"
 
 
 def _visible(value: Any) -> Any:
@@ -344,11 +331,11 @@ def _visible(value: Any) -> Any:
 
 def _values(report: Report) -> dict[str, Any]:
     """Return what the page says of the classes."""
-    rows, measured = report.rows, report.measured
-    shown = figures.shown_classes(measured, report.targets)
+    rows, measured = report.rows, report.facts.report
+    shown = figures.shown_classes(report.facts.asked)
     optimal = isinstance(report.rule, OptimalRule)
     return {
-        "certificate": certificate(report.lines, measured.classes, shown),
+        "certificate": certificate(report.facts.table, shown),
         "bars": outcomes(measured, None if rows is None else rows.answers, shown),
         "outcomes": OUTCOMES if rows else ("right", "wrong", "open"),
         "words": WORDS,
@@ -365,13 +352,13 @@ def _row_values(report: Report) -> dict[str, Any]:
     """Return what the page says of rows."""
     if report.rows is None:
         return {}
-    answers, measured = report.rows.answers, report.measured
-    folded = figures.fold_confusion(confusion_counts(answers), measured, report.targets)
+    answers, classes = report.rows.answers, report.facts.report.classes
+    folded = figures.fold_confusion(confusion_counts(answers), report.facts.asked)
     return {
         "n_invalid": int(np.count_nonzero(~valid_rows(answers))),
-        "sets": sets(count_by_set(answers), measured.classes),
+        "sets": sets(count_by_set(answers), classes),
         "confusion": confusion(*folded),
-        "examples": examples(report.rows, report.rule, measured.classes),
+        "examples": examples(report.rows, report.rule, classes),
         "own": own_point(answers),
     }
 
@@ -397,42 +384,25 @@ def calibration_report(
     record: SetClassifier,
     tables: Tables[Any],
     parts: CalibrationRows,
-    settings: Settings,
+    parameters: Mapping[str, Any],
     name: str,
     run_id: str,
 ) -> Report:
     """Return the report of a calibration: of the certify rows where there are any."""
-    measured, which, bounds = words.shown_report(record)
-    verdict = words.headline(record)
-    others = [told for told in words.verdict_sentences(record) if told != verdict]
-    if record.certificate is not None:
-        found = facts.certificate_lines(measured, record.certificate)
-    else:
-        found = facts.measured_lines(
-            measured, record.risk_targets, record.overall_target, proves=bounds
-        )
+    facts = words.calibration_facts(record)
     rows = parts.fit if parts.certify is None else parts.certify
     table = tables.data if parts.certify is None or tables.certify is None else tables.certify
     shown = rows.sample(shown_rows(len(record.classes)), by_class=False)
     sets = predict_sets(shown.scores, record.rule)
-    stamp = "certified" if record.certified else "not certified"
     return Report(
         title=f"calibrate: {name}",
-        stamp=stamp if record.mode == "certified" else f"{stamp}: mode=paper",
-        tone="good" if record.certified else "bad",
-        verdict=verdict,
-        sentences=(*others, *_some(shown, rows.n_rows)),
-        lines=tuple(found),
-        lines_title=NO_CERTIFICATE if record.certificate is None else "The certificate",
-        measured=measured,
-        which=which,
+        facts=facts,
+        sentences=tuple(_some(shown, rows.n_rows)),
         rule=record.rule,
-        rule_sentences=tuple(words.sentences(record)),
-        targets=record.risk_targets,
         rows=_page_rows(shown, sets, table),
         elsewhere="",
-        facts=(*_made_from(record), *_ran(run_id, settings)),
-        parameters=_parameters(settings),
+        made_from=(*_made_from(record), *_ran(run_id, parameters)),
+        parameters=_parameters(parameters),
     )
 
 
@@ -441,126 +411,68 @@ def evaluation_report(
     record: SetClassifier,
     table: TableLike,
     answered: Answered,
-    measured: SetReport,
-    meaning: Sequence[str],
-    *,
-    fitted: bool,
-    proves: bool,
+    facts: Facts,
     calibrated_by: str,
-    settings: Settings,
+    parameters: Mapping[str, Any],
     run_id: str,
 ) -> Report:
-    """Return the report of a measurement; it claims nothing but its bounds."""
-    found = facts.measured_lines(
-        measured, record.risk_targets, record.overall_target, proves=proves
-    )
-    above = any(line.tone == "bad" for line in found)
+    """Return the report of a measurement."""
     shown, sets = answered.sample(shown_rows(len(record.classes)))
     return Report(
         title=f"evaluate: {uri}",
-        stamp="nothing proved" if fitted else "measured",
-        tone="bad" if fitted or above else "plain",
-        verdict=facts.measured_sentence(found, fitted=fitted),
+        facts=replace(facts, which=f"{facts.which} of {messages.shown(table.record.source)}"),
         sentences=(
-            *meaning,
-            f"Its scrib.json says \u201c{_claimed(record)}\u201d; only a gate checks that "
-            "this is what was registered.",
+            f"Its scrib.json says \u201c{_claimed(record)}\u201d; only a gate checks that this "
+            "is what was registered.",
             *_some(shown, answered.n_rows),
         ),
-        lines=tuple(found),
-        lines_title=NO_CERTIFICATE,
-        measured=measured,
-        which=f"{measured.n:,} rows of {messages.shown(table.record.source)}",
         rule=record.rule,
-        rule_sentences=tuple(words.measured_candidates(record, measured)),
-        targets=record.risk_targets,
         rows=_page_rows(shown, sets, table),
         elsewhere="",
-        facts=(
+        made_from=(
             ("set classifier", uri),
             ("data", _told(table.record)),
             *_made_from(record),
             *_calibrated_by(calibrated_by),
-            *_ran(run_id, settings),
+            *_ran(run_id, parameters),
         ),
-        parameters=_parameters(settings),
+        parameters=_parameters(parameters),
     )
 
 
 def gate_report(
     decision: Decision,
     record: SetClassifier,
+    facts: Facts,
     table: TableLike | None,
     answered: Answered | None,
     calibrated_by: str,
-    settings: Settings,
+    parameters: Mapping[str, Any],
     run_id: str,
-    failure: str = "",
 ) -> Report:
-    """Return the report of a decision: of the fresh rows, or of the stored certificate alone.
-
-    `failure` says why an alias that may be moved was not.
-    """
-    fresh, policy = decision.fresh, decision.policy
-    sentences = [_own_certificate(record, decision)]
-    if fresh is not None and table is not None and answered is not None:
-        measured = fresh.report
-        which = f"{measured.n:,} fresh rows of {messages.shown(fresh.data.source)}"
-        if policy.evidence == "fresh":
-            found = facts.certificate_lines(measured, fresh.certificate, without="not asked")
-            title = "What fresh rows prove of the policy's targets"
-        else:
-            found = facts.refuted_lines(
-                measured, record.risk_targets, record.overall_target, fresh.refuted
-            )
-            title = "What fresh rows say of the version's own targets"
-        sentences += [words.ledger_sentence(fresh.use)] if fresh.use is not None else []
+    """Return the report of a decision, with the fresh rows where there are any."""
+    sentences, rows, fresh = [_own_certificate(record, decision)], None, decision.fresh
+    if table is not None and answered is not None:
         shown, sets = answered.sample(shown_rows(len(record.classes)))
         sentences += _some(shown, answered.n_rows)
         rows = _page_rows(shown, sets, table)
-        elsewhere = ""
-    else:
-        measured, which, bounds = words.shown_report(record)
-        title, rows = "The stored certificate", None
-        sentences.append("No fresh rows were given: only the stored certificate was asked.")
-        where = f"run {calibrated_by}" if calibrated_by else "the calibrate run, which is gone"
-        elsewhere = (
-            "This gate was given no rows. Sets, scores, confusions and examples of the rows that "
-            f"certify the version are in report.html of {where}."
-        )
-        if record.certificate is not None:
-            found = facts.certificate_lines(measured, record.certificate)
-        else:
-            title = NO_CERTIFICATE
-            found = facts.measured_lines(
-                measured, record.risk_targets, record.overall_target, proves=bounds
-            )
-        if not _intact(decision):
-            found = [line._replace(status=facts.CHANGED) for line in found]
+    where = f"run {calibrated_by}" if calibrated_by else "the calibrate run, which is gone"
     return Report(
-        title=f"gate: {decision.model_uri} for {policy.alias}",
-        stamp="not moved" if failure else "passed" if decision.passed else "refused",
-        tone="good" if decision.passed and not failure else "bad",
-        verdict=failure or words.decision_sentence(decision),
+        title=f"gate: {decision.model_uri} for {decision.policy.alias}",
+        facts=facts,
         sentences=tuple(sentences),
-        checks=tuple(words.rows_of_checks(decision)[1:]),
-        lines=tuple(found),
-        lines_title=title,
-        measured=measured,
-        which=which,
         rule=record.rule,
-        rule_sentences=tuple(words.measured_candidates(record, measured)),
-        targets=policy.risk_targets,
         rows=rows,
-        elsewhere=elsewhere,
-        facts=(
+        elsewhere="This gate was given no rows. Sets, scores, confusions and examples of the rows "
+        f"that certify the version are in report.html of {where}.",
+        made_from=(
             ("set classifier", decision.model_uri),
             *((("fresh rows", _told(fresh.data)),) if fresh is not None else ()),
             *_made_from(record),
             *_calibrated_by(calibrated_by),
-            *_ran(run_id, settings),
+            *_ran(run_id, parameters),
         ),
-        parameters=_parameters(settings),
+        parameters=_parameters(parameters),
     )
 
 
@@ -584,21 +496,17 @@ def _some(shown: Sample, n_rows: int) -> list[str]:
     ]
 
 
-def _intact(decision: Decision) -> bool:
-    """Return whether the stored files of a version are those that were registered."""
-    return all(check.passed for check in decision.checks if check.name == "intact")
-
-
 def _own_certificate(record: SetClassifier, decision: Decision) -> str:
     """Return what the version was registered with, where that can be relied on."""
-    if not _intact(decision):
-        return "What its scrib.json says of a certificate is not to be relied on: see the checks."
+    if not all(check.passed for check in decision.checks if check.name == "intact"):
+        return "Do not rely on what its scrib.json says of a certificate: see the checks."
     return f"The version was registered with the words \u201c{_claimed(record)}\u201d"
 
 
 def _claimed(record: SetClassifier) -> str:
     """Return what is claimed of a version, with every proviso where it is certified."""
-    return words.verdict(record) if record.certified else words.headline(record)
+    verdict, *provisos = words.verdict_sentences(record)
+    return " ".join([verdict, *provisos]) if record.certified else verdict
 
 
 def _made_from(record: SetClassifier) -> list[tuple[str, str]]:
@@ -610,14 +518,14 @@ def _made_from(record: SetClassifier) -> list[tuple[str, str]]:
         "path rows": record.path_data,
     }
     named = f"{base.name} version {base.version}".removesuffix(" version ")
-    facts = [("classifier", f"{named} ({base.uri})")]
-    facts += [(name, _told(data)) for name, data in parts.items() if data is not None]
-    facts.append(("rule", f"{record.rule.kind}, mode={record.mode}"))
-    facts.append(("confidence", f"{record.confidence:g}"))
+    made = [("classifier", f"{named} ({base.uri})")]
+    made += [(name, _told(data)) for name, data in parts.items() if data is not None]
+    made.append(("rule", f"{record.rule.kind}, mode={record.mode}"))
+    made.append(("confidence", f"{record.confidence:g}"))
     if record.path is not None:
         tested, steps = len(record.path.p_values), record.path.n_steps
-        facts.append(("path", f"{tested} of {steps} set classifiers tested in a fixed order"))
-    return facts
+        made.append(("path", f"{tested} of {steps} set classifiers tested in a fixed order"))
+    return made
 
 
 def _calibrated_by(run_id: str) -> list[tuple[str, str]]:
@@ -629,16 +537,15 @@ def _told(data: DataRecord) -> str:
     return f"{messages.shown(data.source)}, {used}, digest {data.digest}"
 
 
-def _ran(run_id: str, settings: Settings) -> list[tuple[str, str]]:
+def _ran(run_id: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     now = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
-    seed = getattr(settings, "seed", None)
-    facts = [] if seed is None else [("seed", str(seed))]
-    return [*facts, ("run", run_id), ("scrib_mlflow", scrib_mlflow.__version__), ("made", now)]
+    made = [("run", run_id), ("scrib_mlflow", scrib_mlflow.__version__), ("made", now)]
+    return [("seed", str(parameters["seed"])), *made] if "seed" in parameters else made
 
 
-def _parameters(settings: Settings) -> tuple[tuple[str, str], ...]:
+def _parameters(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, messages.shown(value) if isinstance(value, str) else json.dumps(value))
-        for name, value in settings.model_dump().items()
+        for name, value in parameters.items()
         if value is not None
     )

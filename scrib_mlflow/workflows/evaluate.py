@@ -15,7 +15,8 @@ from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.registry.runs import report_metrics
-from scrib_mlflow.report import facts, words
+from scrib_mlflow.report import words
+from scrib_mlflow.report.facts import Facts
 from scrib_mlflow.report.page import Report, evaluation_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows.scored import TableLike
@@ -37,6 +38,7 @@ class Evaluation:
     n_shared: int | None  # rows that its calibration used; None where that cannot be told
     fitted: bool  # whether most are, so that bounds prove nothing
     grouped: bool  # False where its rows came in groups, and nothing says which here
+    overlapping: bool = False  # whether its calibration used more of them than chance explains
 
 
 def evaluate(model_uri: str, data: str, label: str, **parameters: Any) -> Evaluation:
@@ -88,19 +90,17 @@ def run(settings: Evaluate) -> Evaluation:
             n_shared=None if overlap is None else overlap.n_shared,
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
             grouped=record.group is None or answered.grouped,
+            overlapping=bool(overlap and overlap.excessive),
         )
         page = evaluation_report(
             found.uri,
             record,
             table,
             answered,
-            done.report,
-            _meaning(done),
-            fitted=done.fitted,
-            proves=not done.fitted and done.grouped and not (overlap and overlap.excessive),
-            calibrated_by=calibrated_by,
-            settings=settings,
-            run_id=run_id,
+            _facts(done),
+            calibrated_by,
+            settings.model_dump(),
+            run_id,
         )
         _log(done, page)
     return done
@@ -117,13 +117,15 @@ def _read(engine: Engine, settings: Evaluate, record: SetClassifier) -> TableLik
     )
 
 
-def _meaning(done: Evaluation) -> list[str]:
-    """Return what the bounds mean."""
-    return facts.measured_meaning(
+def _facts(done: Evaluation) -> Facts:
+    """Return what may be said of the measurement."""
+    return words.evaluation_facts(
+        done.classifier,
         done.report,
         fitted=done.fitted,
+        proves=not done.fitted and done.grouped and not done.overlapping,
         n_shared=done.n_shared,
-        group=None if done.grouped else done.classifier.group,
+        grouped=done.grouped,
         n_invalid=done.n_invalid,
     )
 
@@ -134,36 +136,17 @@ def _log(done: Evaluation, page: Report) -> None:
     counts = {"n_invalid": done.n_invalid, "n_shared": done.n_shared}
     metrics = {f"{prefix}{name}": float(n) for name, n in counts.items() if n is not None}
     runs.log_metrics(metrics | report_metrics(report, prefix=prefix))
+    more = "More is in the artifact report.html."
     runs.set_tags(
         {"scrib.model_uri": done.model_uri, "scrib.base_model": record.base.name},
-        "\n\n".join(
-            [
-                page.verdict,
-                f"{done.model_uri} on {report.n:,} rows. "
-                + " ".join([words.abstentions(report), *page.rule_sentences]),
-                " ".join([*_meaning(done), "More is in the artifact report.html."]),
-                words.class_markdown(report, record.risk_targets, bounds=not done.fitted),
-            ]
-        ),
+        words.note(words.evaluation_summary(page.facts, done.model_uri, more)),
     )
-    runs.log_class_table(report, record.risk_targets, "classes.json")
+    runs.log_rows(page.facts.table.records(), "classes.json")
     documents, drawn = page_files(page)
     runs.log_texts_and_figures({"report.json": to_json(report), **documents}, drawn)
 
 
 def summary(done: Evaluation) -> str:
     """Return what a person wants to see at the end."""
-    report, targets = done.report, done.classifier.risk_targets
-    table = words.class_rows(report, targets, bounds=not done.fitted, most=words.MOST_PRINTED)
-    told = [
-        f"{done.model_uri} on {report.n:,} rows:",
-        "",
-        words.plain_table(table),
-        *words.folded(report, words.MOST_PRINTED),
-        "",
-        words.abstentions(report),
-        *words.measured_candidates(done.classifier, report),
-        *_meaning(done),
-        f"logged to run {done.run_id}; its artifact report.html shows more",
-    ]
-    return "\n".join(told)
+    where = words.logged(done.run_id)
+    return words.terminal(words.evaluation_summary(_facts(done), done.model_uri, where))

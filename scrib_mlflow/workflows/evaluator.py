@@ -24,6 +24,7 @@ from scrib_mlflow.registry import runs
 from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import figures
+from scrib_mlflow.report.facts import class_table
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.scored import count_answers
@@ -98,9 +99,10 @@ def _evaluate(
     linked = model_id or model.metadata.model_id
     with runs.resumed(run_id):
         runs.log_metrics(known, model_id=linked)
-        runs.log_class_table(report, record.risk_targets, f"{FOLDER}/classes.json")
+        table = class_table(report, record.risk_targets)
+        runs.log_rows(table.records(), f"{FOLDER}/classes.json")
         title = f"{record.base.name}, {report.n:,} rows"
-        figure = figures.class_figure(report, record.risk_targets, title=title, bounds=True)
+        figure = figures.class_figure(table, title=title)
         place = f"{FOLDER}/report.json"
         runs.log_texts_and_figures({place: to_json(report)}, {f"{FOLDER}/classes.png": figure})
     artifact = JsonEvaluationArtifact(uri=f"runs:/{run_id}/{place}", content=to_json(report))

@@ -26,6 +26,7 @@ from scrib_mlflow.registry import alias, ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored, read_stored
 from scrib_mlflow.registry.runs import certificate_metrics, report_metrics
 from scrib_mlflow.report import page, words
+from scrib_mlflow.report.facts import Facts
 from scrib_mlflow.report.page import gate_report
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
 from scrib_mlflow.rows.scored import TableLike
@@ -159,11 +160,11 @@ def log_decision(log: GateLog, decision: Decision) -> None:
     if certificate is not None:
         metrics |= certificate_metrics(certificate, record.classes)
     runs.log_metrics(metrics)
-    runs.log_class_table(measured, decision.policy.risk_targets, "classes.json", certificate)
     made = _page(log, decision, "")
+    runs.log_rows(made.facts.asked.records(), "classes.json")
     documents, drawn = page.page_files(made)
     runs.log_texts_and_figures({"decision.json": to_json(decision), **documents}, drawn)
-    _describe({alias.GATE: alias.word(decision)}, made)
+    _describe({alias.GATE: alias.word(decision)}, made.facts, decision)
 
 
 def log_not_moved(log: GateLog, decision: Decision) -> None:
@@ -176,27 +177,25 @@ def log_not_moved(log: GateLog, decision: Decision) -> None:
     made = _page(log, decision, failure)
     documents, _ = page.page_files(made)
     runs.log_texts_and_figures(documents, {})
-    _describe({}, made)
+    _describe({}, made.facts, decision)
 
 
 def _page(log: GateLog, decision: Decision, failure: str) -> page.Report:
     return gate_report(
         decision,
         log.record,
+        words.gate_facts(decision, log.record, failure),
         log.table,
         log.answered,
         log.calibrated_by,
-        log.settings,
+        log.settings.model_dump(),
         log.run_id,
-        failure,
     )
 
 
-def _describe(tags: dict[str, str], page: page.Report) -> None:
-    table = words.markdown_table([("check", "", "found"), *page.checks])
+def _describe(tags: dict[str, str], facts: Facts, decision: Decision) -> None:
     more = "More is in the artifact report.html."
-    note = f"{page.verdict} {more}\n\n{table}"[: words.MOST_CHARACTERS]
-    runs.set_tags(tags, note)
+    runs.set_tags(tags, words.note(words.gate_summary(facts, decision, "", more)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,29 +428,6 @@ def _mark_failed(
 
 def summary(done: Gated) -> str:
     """Return what a person wants to see at the end."""
-    decision = done.decision
-    lines = [
-        f"{decision.model_uri} for the alias {done.alias}:",
-        "",
-        words.plain_list(words.rows_of_checks(decision)),
-        "",
-    ]
-    if decision.fresh is not None:
-        fresh, report = decision.fresh, decision.fresh.report
-        table = words.fresh_rows(
-            fresh, done.classifier, decision.policy.evidence, words.MOST_PRINTED
-        )
-        lines += [
-            words.plain_table(table),
-            "",
-            f"On {report.n:,} fresh rows: {words.abstentions(report)}",
-        ]
-        if fresh.use is not None:
-            lines.append(words.ledger_sentence(fresh.use))
-    lines.append(words.decision_sentence(decision))
-    if decision.passed and decision.champion not in {"", done.version}:
-        lines.append(
-            f'go back       python -c "import mlflow; mlflow.MlflowClient().'
-            f"set_registered_model_alias('{done.name}', '{done.alias}', '{decision.champion}')\""
-        )
-    return "\n".join([*lines, f"logged to run {done.run_id}; its artifact report.html shows more"])
+    facts = words.gate_facts(done.decision, done.classifier)
+    where = words.logged(done.run_id)
+    return words.terminal(words.gate_summary(facts, done.decision, done.name, where))
