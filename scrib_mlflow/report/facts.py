@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scrib_mlflow.core.certificate import Certificate
+from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.inputs import NAN
-from scrib_mlflow.core.reports import SetReport
+from scrib_mlflow.core.reports import ClassReport, SetReport
 from scrib_mlflow.core.targets import OVERALL
 
 WITHIN, ABOVE, EXCEEDED = "bound within target", "bound above target", "risk above target"
@@ -20,7 +20,25 @@ NEUTRAL = {"waived", "no target", "passes alone", ABOVE, UNPROVED, "not asked", 
 Tone = Literal["good", "bad", "plain"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+COLUMNS = {  # of classes.json, and the fields of a row that they hold
+    "class": "name",
+    "rows": "n",
+    "certain": "n_certain",
+    "wrong": "n_wrong",
+    "risk": "risk",
+    "risk_upper": "upper",
+    "target": "target",
+    "miscoverage": "miscoverage",
+    "abstention": "abstention",
+}
+CLAIMED = {  # where there is a certificate
+    "p_value": "p_value",
+    "risk_upper_simultaneous": "upper_simultaneous",
+    "status": "status",
+}
+
+
+@dataclass(frozen=True, slots=True)
 class ClassRow:
     """One class, or several together: counts, risk, bound, target and status."""
 
@@ -30,10 +48,10 @@ class ClassRow:
     n_wrong: int | float
     risk: float  # NaN without certain rows
     upper: float
-    proves: bool = True  # False where the bound means nothing, as on rows of the fit
     target: float  # NaN where there is none
     abstention: float
     miscoverage: float = NAN
+    proves: bool = True  # False where the bound means nothing, as on rows of the fit
     p_value: float = NAN  # of its claim, as the next
     upper_simultaneous: float = NAN
     status: str = ""
@@ -56,17 +74,17 @@ class ClassRow:
         return "good" if self.status in GOOD else "plain" if self.status in NEUTRAL else "bad"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ClassTable:
     """What is known of each risk, and no more: every text and figure of the classes reads this."""
 
-    classes: tuple[ClassRow, ...]  # in the order of the classifier
-    together: tuple[ClassRow, ...] = ()  # claims about several classes
+    rows: tuple[ClassRow, ...]  # the classes in their order, then several classes together
+    k: int  # classes
 
     @property
-    def rows(self) -> tuple[ClassRow, ...]:
-        """The classes, then what is said of several together."""
-        return self.classes + self.together
+    def classes(self) -> tuple[ClassRow, ...]:
+        """The rows of single classes."""
+        return self.rows[: self.k]
 
     def worst(self, most: int) -> list[str]:
         """Return all names, or of more than `most` those with the greatest excess, worst first."""
@@ -77,34 +95,14 @@ class ClassTable:
 
     def changed(self) -> ClassTable:
         """Return the table of a version whose files are not those that were registered."""
-        parts = (self.classes, self.together)
-        classes, together = (tuple(replace(row, status=CHANGED) for row in part) for part in parts)
-        return ClassTable(classes=classes, together=together)
+        return replace(self, rows=tuple(replace(row, status=CHANGED) for row in self.rows))
 
     def records(self) -> list[dict[str, Any]]:
         """Return a record a class, as classes.json has them."""
         claimed = any(not math.isnan(row.p_value) for row in self.rows)
+        columns = COLUMNS | CLAIMED if claimed else COLUMNS
         return [
-            {
-                "class": row.name,
-                "rows": row.n,
-                "certain": row.n_certain,
-                "wrong": row.n_wrong,
-                "risk": row.risk,
-                "risk_upper": row.upper,
-                "target": row.target,
-                "miscoverage": row.miscoverage,
-                "abstention": row.abstention,
-            }
-            | (
-                {
-                    "p_value": row.p_value,
-                    "risk_upper_simultaneous": row.upper_simultaneous,
-                    "status": row.status,
-                }
-                if claimed
-                else {}
-            )
+            {column: getattr(row, field) for column, field in columns.items()}
             for row in self.classes
         ]
 
@@ -125,83 +123,63 @@ def class_table(
     claims of a version that these rows disprove. `proves` is False where bounds mean nothing.
     """
     rows = [
-        ClassRow(
-            name=name,
-            n=each.n,
-            n_certain=each.n_certain,
-            n_wrong=each.n_wrong,
-            risk=each.risk,
-            upper=each.risk_upper,
+        _row(
+            name,
+            each,
+            each.risk,
+            each.risk_upper,
+            targets.get(name, NAN),
             proves=proves,
-            target=targets.get(name, NAN),
-            abstention=each.abstention_rate,
             miscoverage=each.miscoverage,
         )
         for name, each in report.by_class.items()
     ]
+    k = len(rows)
     if certificate is not None:
-        return _certified(rows, certificate, unclaimed)
-    together = []
+        claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
+        several = [claim for claim in certificate.claims if len(claim.classes) > 1]
+        rows = [
+            _claimed(row, claims[row.name])
+            if row.name in claims
+            else replace(row, status=unclaimed)
+            for row in rows
+        ]
+        for claim in several:
+            row = _row(claim.name, claim, claim.risk, claim.risk_upper, claim.target)
+            rows.append(_claimed(row, claim))
+        return ClassTable(tuple(rows), k)
     if overall_target is not None:
-        overall = ClassRow(
-            name=OVERALL,
-            n=report.n,
-            n_certain=report.n_certain,
-            n_wrong=report.n_wrong,
-            risk=report.overall_risk,
-            upper=report.overall_risk_upper,
-            proves=proves,
-            target=overall_target,
-            abstention=report.abstention_rate,
-        )
-        together.append(overall)
-    parts = (rows, together)
-    classes, others = (tuple(_with_status(row, refuted) for row in part) for part in parts)
-    return ClassTable(classes=classes, together=others)
+        bounds = report.overall_risk, report.overall_risk_upper
+        rows.append(_row(OVERALL, report, *bounds, overall_target, proves=proves))
+    return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
 
 
-def _certified(rows: list[ClassRow], certificate: Certificate, unclaimed: str) -> ClassTable:
-    """Return rows with what a certificate claims of them."""
-    claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
-    classes = []
-    for row in rows:
-        claim = claims.get(row.name)
-        if claim is None:
-            classes.append(replace(row, status=unclaimed))
-            continue
-        classes.append(
-            replace(
-                row,
-                upper=claim.risk_upper,
-                p_value=claim.p_value,
-                upper_simultaneous=claim.risk_upper_simultaneous,
-                status=claim.status,
-            )
-        )
-    together = tuple(
-        ClassRow(
-            name=claim.name,
-            n=claim.n,
-            n_certain=claim.n_certain,
-            n_wrong=claim.n_wrong,
-            risk=claim.risk,
-            upper=claim.risk_upper,
-            target=claim.target,
-            abstention=1 - claim.n_certain / claim.n if claim.n else NAN,
-            p_value=claim.p_value,
-            upper_simultaneous=claim.risk_upper_simultaneous,
-            status=claim.status,
-        )
-        for claim in certificate.claims
-        if len(claim.classes) > 1
+def _row(
+    name: str,
+    counts: ClassReport | SetReport | Claim,
+    risk: float,
+    upper: float,
+    target: float,
+    **more: Any,
+) -> ClassRow:
+    n, certain = counts.n, counts.n_certain
+    abstention = (n - certain) / n if n else NAN
+    return ClassRow(name, n, certain, counts.n_wrong, risk, upper, target, abstention, **more)
+
+
+def _claimed(row: ClassRow, claim: Claim) -> ClassRow:
+    return replace(
+        row,
+        upper=claim.risk_upper,
+        p_value=claim.p_value,
+        upper_simultaneous=claim.risk_upper_simultaneous,
+        status=claim.status,
     )
-    return ClassTable(classes=tuple(classes), together=together)
 
 
-def _with_status(row: ClassRow, refuted: Collection[str] | None) -> ClassRow:
-    """Return a row with how its risk stands to its target, or whether the rows refute that."""
-    status = WITHIN if row.upper <= row.target else ABOVE
-    for other, holds in (
+def _status(row: ClassRow, refuted: Collection[str] | None) -> str:
+    """Return how a measured risk stands to its target, or whether the rows refute the claim."""
+    for status, holds in (
         ("no target", math.isnan(row.target)),
         ("refuted", refuted is not None and row.name in refuted),
         ("not refuted", refuted is not None),
@@ -209,11 +187,11 @@ def _with_status(row: ClassRow, refuted: Collection[str] | None) -> ClassRow:
         ("silent", not row.n_certain),
         (EXCEEDED, row.risk > row.target),
         (UNPROVED, not row.proves),
+        (WITHIN, row.upper <= row.target),
     ):
         if holds:
-            status = other
-            break
-    return replace(row, status=status)
+            return status
+    return ABOVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

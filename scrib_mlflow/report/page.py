@@ -7,7 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report import figures, words
 from scrib_mlflow.report.facts import ClassTable, Facts
 from scrib_mlflow.report.figures import MOST_SETS, inline_svg
-from scrib_mlflow.results import Decision, SetClassifier
+from scrib_mlflow.results import SetClassifier
 from scrib_mlflow.rows.scored import TableLike
 from scrib_mlflow.serving import served_columns
 
@@ -76,34 +76,6 @@ class Folded(NamedTuple):
 
     shown: list[Any]
     folded: list[Any]
-
-
-class Bar(NamedTuple):
-    """A share of rows for each outcome."""
-
-    name: str
-    n: int | float
-    abstains: float
-    parts: list[tuple[str, float]]  # outcome and share
-
-
-class Candidate(NamedTuple):
-    """A class that a person should look at."""
-
-    name: str
-    score: str
-    true: bool
-
-
-class Example(NamedTuple):
-    """A row that abstains."""
-
-    row: int | None  # None where rows have no number
-    key: str
-    label: str
-    reason: str
-    candidates: list[Candidate]
-    n_more: int
 
 
 def number(value: float) -> str:
@@ -150,9 +122,12 @@ def outcomes(report: SetReport, answers: Answers | None, shown: Sequence[str]) -
     return Folded([total, *folded.shown], folded.folded)
 
 
-def _bar(name: str, n: float, abstains: float, parts: Sequence[tuple[str, float]]) -> Bar:
+def _bar(
+    name: str, n: float, abstains: float, parts: Sequence[tuple[str, float]]
+) -> dict[str, Any]:
     shares = [(what, round(100 * count / n, 3) if n else 0.0) for what, count in parts]
-    return Bar(name, n, abstains, [(what, share) for what, share in shares if share > 0])
+    shown = [(what, share) for what, share in shares if share > 0]
+    return {"name": name, "n": n, "abstains": abstains, "parts": shown}
 
 
 def _fold(values: Sequence[Any], names: Sequence[str], shown: Sequence[str]) -> Folded:
@@ -221,7 +196,7 @@ def confusion(
     return {"answers": list(answers), "lines": lines}
 
 
-def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[Example]:
+def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows that abstain, with the candidates that are served for them; no inputs."""
     answers = rows.answers
     chosen = choose_examples(answers, MOST_EXAMPLES)
@@ -233,21 +208,20 @@ def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[Examp
     index = {name: j for j, name in enumerate(classes)}
     found = []
     for i, row in enumerate(chosen.tolist()):
-        label = classes[answers.labels[row]]
-        named = served["candidates"][i]
+        label, names = classes[answers.labels[row]], served["candidates"][i]
         shown = [
-            Candidate(name, _score(scores[i, index[name]], limits, index[name]), name == label)
-            for name in named[:MOST_MEMBERS]
+            {"name": name, "score": _score(scores[i, j], limits, j), "true": name == label}
+            for name, j in ((name, index[name]) for name in names[:MOST_MEMBERS])
         ]
         found.append(
-            Example(
-                None if rows.places is None else int(rows.places[row]),
-                "" if rows.keys is None else str(rows.keys[row]),
-                label,
-                served["reason"][i],
-                shown,
-                max(len(named) - MOST_MEMBERS, 0),
-            )
+            {
+                "row": None if rows.places is None else int(rows.places[row]),
+                "key": "" if rows.keys is None else str(rows.keys[row]),
+                "label": label,
+                "reason": served["reason"][i],
+                "candidates": shown,
+                "n_more": max(len(names) - MOST_MEMBERS, 0),
+            }
         )
     return found
 
@@ -268,7 +242,7 @@ class Report:
     sentences: tuple[str, ...]  # that only the page says
     rule: Rule
     rows: ReportRows | None  # None where only stored figures are known
-    elsewhere: str  # where the rows are shown, if not here
+    elsewhere: str = ""  # where the rows are shown, if not here
     made_from: tuple[tuple[str, str], ...]  # what was run
     parameters: tuple[tuple[str, str], ...]
 
@@ -389,89 +363,50 @@ def calibration_report(
     run_id: str,
 ) -> Report:
     """Return the report of a calibration: of the certify rows where there are any."""
-    facts = words.calibration_facts(record)
     rows = parts.fit if parts.certify is None else parts.certify
     table = tables.data if parts.certify is None or tables.certify is None else tables.certify
     shown = rows.sample(shown_rows(len(record.classes)), by_class=False)
-    sets = predict_sets(shown.scores, record.rule)
     return Report(
         title=f"calibrate: {name}",
-        facts=facts,
+        facts=words.calibration_facts(record),
         sentences=tuple(_some(shown, rows.n_rows)),
         rule=record.rule,
-        rows=_page_rows(shown, sets, table),
-        elsewhere="",
-        made_from=(*_made_from(record), *_ran(run_id, parameters)),
+        rows=_page_rows(shown, predict_sets(shown.scores, record.rule), table),
+        made_from=_made_from(record, {}, run_id, parameters),
         parameters=_parameters(parameters),
     )
 
 
-def evaluation_report(
+def answers_report(
+    title: str,
     uri: str,
     record: SetClassifier,
-    table: TableLike,
-    answered: Answered,
     facts: Facts,
+    rows: tuple[TableLike, Answered] | None,
     calibrated_by: str,
     parameters: Mapping[str, Any],
     run_id: str,
 ) -> Report:
-    """Return the report of a measurement."""
-    shown, sets = answered.sample(shown_rows(len(record.classes)))
+    """Return the report of an evaluation or a gate, with the rows that were answered, if any."""
+    sentences, shown, made = [_own_certificate(record, facts)], None, {"set classifier": uri}
+    if rows is not None:
+        table, answered = rows
+        sample, sets = answered.sample(shown_rows(len(record.classes)))
+        sentences += _some(sample, answered.n_rows)
+        shown = _page_rows(sample, sets, table)
+        made["data"] = _told(table.record)
+    if calibrated_by:
+        made["calibrated by"] = f"run {calibrated_by}"
+    where = made.get("calibrated by", "the calibrate run, which is gone")
     return Report(
-        title=f"evaluate: {uri}",
-        facts=replace(facts, which=f"{facts.which} of {messages.shown(table.record.source)}"),
-        sentences=(
-            f"Its scrib.json says \u201c{_claimed(record)}\u201d; only a gate checks that this "
-            "is what was registered.",
-            *_some(shown, answered.n_rows),
-        ),
-        rule=record.rule,
-        rows=_page_rows(shown, sets, table),
-        elsewhere="",
-        made_from=(
-            ("set classifier", uri),
-            ("data", _told(table.record)),
-            *_made_from(record),
-            *_calibrated_by(calibrated_by),
-            *_ran(run_id, parameters),
-        ),
-        parameters=_parameters(parameters),
-    )
-
-
-def gate_report(
-    decision: Decision,
-    record: SetClassifier,
-    facts: Facts,
-    table: TableLike | None,
-    answered: Answered | None,
-    calibrated_by: str,
-    parameters: Mapping[str, Any],
-    run_id: str,
-) -> Report:
-    """Return the report of a decision, with the fresh rows where there are any."""
-    sentences, rows, fresh = [_own_certificate(record, decision)], None, decision.fresh
-    if table is not None and answered is not None:
-        shown, sets = answered.sample(shown_rows(len(record.classes)))
-        sentences += _some(shown, answered.n_rows)
-        rows = _page_rows(shown, sets, table)
-    where = f"run {calibrated_by}" if calibrated_by else "the calibrate run, which is gone"
-    return Report(
-        title=f"gate: {decision.model_uri} for {decision.policy.alias}",
+        title=title,
         facts=facts,
         sentences=tuple(sentences),
         rule=record.rule,
-        rows=rows,
+        rows=shown,
         elsewhere="This gate was given no rows. Sets, scores, confusions and examples of the rows "
         f"that certify the version are in report.html of {where}.",
-        made_from=(
-            ("set classifier", decision.model_uri),
-            *((("fresh rows", _told(fresh.data)),) if fresh is not None else ()),
-            *_made_from(record),
-            *_calibrated_by(calibrated_by),
-            *_ran(run_id, parameters),
-        ),
+        made_from=_made_from(record, made, run_id, parameters),
         parameters=_parameters(parameters),
     )
 
@@ -496,51 +431,51 @@ def _some(shown: Sample, n_rows: int) -> list[str]:
     ]
 
 
-def _own_certificate(record: SetClassifier, decision: Decision) -> str:
-    """Return what the version was registered with, where that can be relied on."""
-    if not all(check.passed for check in decision.checks if check.name == "intact"):
+def _own_certificate(record: SetClassifier, facts: Facts) -> str:
+    """Return what a version says of its certificate, with every proviso where it is certified."""
+    if ("intact", "FAILS") in [check[:2] for check in facts.checks]:
         return "Do not rely on what its scrib.json says of a certificate: see the checks."
-    return f"The version was registered with the words \u201c{_claimed(record)}\u201d"
-
-
-def _claimed(record: SetClassifier) -> str:
-    """Return what is claimed of a version, with every proviso where it is certified."""
     verdict, *provisos = words.verdict_sentences(record)
-    return " ".join([verdict, *provisos]) if record.certified else verdict
+    claimed = " ".join([verdict, *provisos]) if record.certified else verdict
+    if facts.checks:
+        return f"The version was registered with the words \u201c{claimed}\u201d"
+    return (
+        f"Its scrib.json says \u201c{claimed}\u201d; only a gate checks that this is what was "
+        "registered."
+    )
 
 
-def _made_from(record: SetClassifier) -> list[tuple[str, str]]:
-    """Return what a set classifier was made from, and how."""
-    base = record.base
+def _made_from(
+    record: SetClassifier, made: Mapping[str, str], run_id: str, parameters: Mapping[str, Any]
+) -> tuple[tuple[str, str], ...]:
+    """Return what a set classifier was made from, and by which run."""
+    base, path = record.base, record.path
+    named = f"{base.name} version {base.version}".removesuffix(" version ")
     parts = {
         "fit rows": record.fit_data,
         "certify rows": record.certify_data,
         "path rows": record.path_data,
     }
-    named = f"{base.name} version {base.version}".removesuffix(" version ")
-    made = [("classifier", f"{named} ({base.uri})")]
-    made += [(name, _told(data)) for name, data in parts.items() if data is not None]
-    made.append(("rule", f"{record.rule.kind}, mode={record.mode}"))
-    made.append(("confidence", f"{record.confidence:g}"))
-    if record.path is not None:
-        tested, steps = len(record.path.p_values), record.path.n_steps
-        made.append(("path", f"{tested} of {steps} set classifiers tested in a fixed order"))
-    return made
-
-
-def _calibrated_by(run_id: str) -> list[tuple[str, str]]:
-    return [("calibrated by", f"run {run_id}")] if run_id else []
+    facts = {
+        **made,
+        "classifier": f"{named} ({base.uri})",
+        **{name: _told(data) for name, data in parts.items() if data is not None},
+        "rule": f"{record.rule.kind}, mode={record.mode}",
+        "confidence": f"{record.confidence:g}",
+    }
+    if path is not None:
+        tested = f"{len(path.p_values)} of {path.n_steps} set classifiers"
+        facts["path"] = f"{tested} tested in a fixed order"
+    if "seed" in parameters:
+        facts["seed"] = str(parameters["seed"])
+    now = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
+    facts |= {"run": run_id, "scrib_mlflow": scrib_mlflow.__version__, "made": now}
+    return tuple(facts.items())
 
 
 def _told(data: DataRecord) -> str:
     used = f"{data.n_used:,} of {data.n_rows:,} rows"
     return f"{messages.shown(data.source)}, {used}, digest {data.digest}"
-
-
-def _ran(run_id: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    now = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
-    made = [("run", run_id), ("scrib_mlflow", scrib_mlflow.__version__), ("made", now)]
-    return [("seed", str(parameters["seed"])), *made] if "seed" in parameters else made
 
 
 def _parameters(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

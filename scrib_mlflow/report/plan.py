@@ -49,16 +49,17 @@ def plan_sentence(plan: Plan) -> str:
             "at best)"
             for each in hopeless
         )
-        return f"Nothing can be certified: too few certify rows of {names}."
+        return f"By the plan, nothing can be certified: too few certify rows of {names}."
     groups = max([LEAST_GROUPS, *(each.least_rows for each in plan.by_class)])
     if plan.n_groups is not None and plan.n_groups < groups:
         return (
-            f"Nothing can be certified: the certify rows have {plan.n_groups} groups, and about "
-            f"{groups} are needed."
+            f"By the plan, nothing can be certified: the certify rows have {plan.n_groups} groups, "
+            f"and about {groups} are needed."
         )
     return (
-        f"All targets pass with a chance of {percent(plan.chance)}, if each class abstains on "
-        f"{percent(plan.abstention)} of its rows and has {_share(plan):g} times its target as risk."
+        f"By the plan, all targets pass with a chance of {percent(plan.chance)}, if each class "
+        f"abstains on {percent(plan.abstention)} of its rows and its risk is {_share(plan):g} "
+        "times its target."
     )
 
 

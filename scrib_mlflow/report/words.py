@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import jinja2
 
 from scrib_mlflow.core.certificate import Certificate, Claim
-from scrib_mlflow.core.certificate.claims import explain
 from scrib_mlflow.core.certificate.plan import least_rows, rows_for
 from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.core.optimal import AbstentionGap
@@ -55,24 +55,22 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c in INVISIBLE else "\ufffd" for c in line)
 
 
-def plain_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with aligned columns."""
+def plain_table(rows: Sequence[Sequence[str]], *, left: bool = False) -> str:
+    """Return a table with aligned columns, numbers to the right or all texts to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *others in rows:
-        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-    return "\n".join(lines)
+    aligned = [
+        [
+            text.ljust(width) if left or j == 0 else text.rjust(width)
+            for j, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    ]
+    return "\n".join("  ".join(cells).rstrip() for cells in aligned)
 
 
 def plain_list(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows whose last column is long text, the others aligned to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    lines = []
-    for *cells, text in rows:
-        head = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        lines.append("  ".join([*head, text]).rstrip())
-    return "\n".join(lines)
+    """Return rows of texts, aligned to the left."""
+    return plain_table(rows, left=True)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -126,7 +124,7 @@ def fold(table: TextTable, most: int) -> tuple[list[tuple[str, ...]], str]:
 
 def _plain(table: TextTable, most: int) -> str:
     rows, more = fold(table, most)
-    text = plain_list(rows) if table.listing else plain_table(rows)
+    text = plain_table(rows, left=table.listing)
     return f"{text}\n{more}" if more else text
 
 
@@ -170,9 +168,10 @@ def listed(names: Iterable[str], most: int = MOST_NAMED) -> str:
     return ", ".join(names[:most]) + more
 
 
-def logged(run_id: str) -> str:
+def logged(run_id: str, store: str) -> str:
     """Return where the report is."""
-    return f"Report: artifact report.html of run {run_id}."
+    look = f"mlflow ui --backend-store-uri {shown(store)}"
+    return f"Report: artifact report.html of run {run_id} ({look})"
 
 
 def calibration_facts(record: SetClassifier) -> Facts:
@@ -205,6 +204,19 @@ def calibration_facts(record: SetClassifier) -> Facts:
     )
 
 
+def summarize(facts: Facts, who: str, where: str, steps: Sequence[tuple[str, str]] = ()) -> Summary:
+    """Return what is printed, and mostly noted, of a set classifier."""
+    checks = TextTable(rows=(("check", "", "result"), *facts.checks), listing=True)
+    return Summary(
+        verdict=facts.verdict,
+        sentences=facts.provisos,
+        tables=(*([checks] if facts.checks else []), text_table(facts.table)),
+        notes=(abstentions(facts.report, who, of=facts.which), *facts.about_rule),
+        steps=tuple(steps),
+        where=where,
+    )
+
+
 def description(record: SetClassifier, run_id: str) -> str:
     """Return the description of a registered version."""
     where = f"More, and how it was made, is in run {run_id}: its artifact report.html."
@@ -214,46 +226,28 @@ def description(record: SetClassifier, run_id: str) -> str:
 def describe(record: SetClassifier, facts: Facts, where: str) -> str:
     """Return the note of a calibrate run, or the description of its version."""
     base = f"{record.base.name} version {record.base.version}".removesuffix(" version ")
-    return note(
-        Summary(
-            verdict=facts.verdict,
-            sentences=(*facts.provisos, *facts.reasons),
-            tables=(text_table(facts.table),),
-            notes=(
-                f"Set classifier over {base}: one label where it is certain, candidates where it "
-                "abstains.",
-                abstentions(facts.report, of=facts.which),
-                *facts.about_rule,
-            ),
-            where=where,
-        )
+    what = (
+        f"Set classifier over {base}: one label where it is certain, candidates where it abstains."
     )
+    summary = summarize(facts, "It", where)
+    reasons = (*facts.provisos, *facts.reasons)
+    return note(replace(summary, sentences=reasons, notes=(what, *summary.notes)))
 
 
 def calibration_summary(
-    record: SetClassifier, name: str, version: str, alias: str, run_id: str, store: str
+    record: SetClassifier, name: str, version: str, alias: str, where: str
 ) -> Summary:
     """Return what is printed of a calibration: verdict, classes, what to do next."""
     facts = calibration_facts(record)
-    uri = f"models:/{name}/{version}"
-    steps = [
-        ("gate it", f"python -m scrib_mlflow gate --model_uri {uri} --alias champion"),
-        ("serve it", f"mlflow models serve -m models:/{name}@{alias} --env-manager local -p 5001"),
-    ]
+    gate = f"python -m scrib_mlflow gate --model_uri models:/{name}/{version} --alias champion"
+    serve = f"mlflow models serve -m models:/{name}@{alias} --env-manager local -p 5001"
+    steps = [("gate it", gate), ("serve it", serve)]
     if facts.reasons:
-        steps = [("what would help", reason) for reason in facts.reasons[:MOST_STEPS]]
-    if len(facts.reasons) > MOST_STEPS:
-        steps.append(("", "The report has the other classes."))
-    return Summary(
-        verdict=facts.verdict,
-        sentences=facts.provisos,
-        tables=(text_table(facts.table),),
-        notes=(
-            abstentions(facts.report, f"{name} version {version}, alias {alias},", of=facts.which),
-        ),
-        steps=(*steps, ("read the report", f"mlflow ui --backend-store-uri {shown(store)}")),
-        where=logged(run_id),
-    )
+        words = [*facts.reasons[:MOST_STEPS]]
+        words += ["More in the report."] if len(facts.reasons) > MOST_STEPS else []
+        steps = [("what would help" * (j == 0), word) for j, word in enumerate(words)]
+    summary = summarize(facts, f"{name} version {version}, alias {alias},", where, steps)
+    return replace(summary, notes=summary.notes[:1])
 
 
 def verdict_sentences(record: SetClassifier) -> list[str]:
@@ -331,21 +325,22 @@ def _confidence(certificate: Certificate) -> str:
 def needs(certificate: Certificate) -> list[str]:
     """Return what is in the way of a certificate, claim by claim, and what would help."""
     failed = [claim for claim in certificate.claims if claim.status not in PASSING]
-    sentences = [
-        f"{claim.name} {_need(claim, certificate.level)} ({explain(claim)})."
-        for claim in failed[:MOST_NAMED]
-    ]
-    if len(failed) > MOST_NAMED:
-        sentences.append(f"{len(failed) - MOST_NAMED} more classes are in the way.")
-    return sentences
+    sentences = [f"{_what(claim)} {_need(claim, certificate.level)}." for claim in failed]
+    more = len(failed) - MOST_NAMED
+    return [*sentences[:MOST_NAMED], *([f"{more} more are in the way."] if more > 0 else [])]
+
+
+def _what(claim: Claim) -> str:
+    return f"Class {claim.name}" if len(claim.classes) == 1 else f"The {claim.name} risk"
 
 
 def _need(claim: Claim, level: float) -> str:
     least = least_rows(claim.target, level)
-    if claim.n_groups is not None and claim.n_groups < max(least, LEAST_GROUPS):
-        return f"needs at least {max(least, LEAST_GROUPS):,} groups with certain rows"
+    groups = max(least, LEAST_GROUPS)
+    if claim.n_groups is not None and claim.n_groups < groups:
+        return f"needs at least {groups:,} groups with certain rows (it has {claim.n_groups:,})"
     if claim.n_certain == 0:
-        return f"needs at least {least:,} certain rows, or waive it by name"
+        return f"needs at least {least:,} certain rows (it has none), or waive it by name"
     needed = rows_for(claim.target, claim.risk, level, CHANCE)
     if needed is None or math.isnan(claim.risk):
         return "needs a looser target or a better model: at this risk, more rows do not help"
@@ -539,19 +534,25 @@ def evaluation_facts(
     """Return what was measured on other rows; it claims nothing but its bounds."""
     table = class_table(report, record.risk_targets, record.overall_target, proves=proves)
     above = any(row.tone == "bad" for row in table.rows)
+    alone = (
+        f"Each upper bound holds by itself at confidence {report.confidence:g}, for rows drawn "
+        "like these, if the fit has not seen them."
+    )
+    provisos = [] if fitted else [alone, *shared_caveat(n_shared or 0)]
+    if n_shared is None:
+        provisos.append("The rows of its calibration are not available: it may have seen these.")
+    if not grouped:
+        provisos.append(
+            f"The version was certified by {record.group}, a column that these rows lack: the "
+            "bounds take rows as independent, and may be too low."
+        )
+    if n_invalid:
+        provisos.append(f"{n_invalid:,} rows abstain because the model could not score them.")
     return Facts(
         stamp="nothing proved" if fitted else "measured",
         tone="bad" if fitted or above else "plain",
         verdict=measured_sentence(table, fitted=fitted),
-        provisos=tuple(
-            _measured_provisos(
-                report,
-                fitted=fitted,
-                n_shared=n_shared,
-                group=None if grouped else record.group,
-                n_invalid=n_invalid,
-            )
-        ),
+        provisos=tuple(provisos),
         report=report,
         which=f"{report.n:,} rows",
         table=table,
@@ -583,42 +584,6 @@ def measured_sentence(table: ClassTable, *, fitted: bool) -> str:
     return f"{told}; measured above it: {named}."
 
 
-def _measured_provisos(
-    report: SetReport, *, fitted: bool, n_shared: int | None, group: str | None, n_invalid: int
-) -> list[str]:
-    """Return what bounds on other rows mean; `group` is the column that these rows lack."""
-    sentences = []
-    if not fitted:
-        sentences = [
-            f"Each upper bound holds by itself at confidence {report.confidence:g}, for rows drawn "
-            "like these, if the fit has not seen them.",
-            *shared_caveat(n_shared or 0),
-        ]
-    if n_shared is None:
-        sentences.append(
-            "The rows of its calibration are not available, so it may have seen these."
-        )
-    if group is not None:
-        sentences.append(
-            f"The version was certified by {group}, a column that these rows lack: the bounds take "
-            "rows as independent, and may be too low."
-        )
-    if n_invalid:
-        sentences.append(f"{n_invalid:,} rows abstain because the model could not score them.")
-    return sentences
-
-
-def evaluation_summary(facts: Facts, uri: str, where: str) -> Summary:
-    """Return what is printed and noted of a measurement."""
-    return Summary(
-        verdict=facts.verdict,
-        sentences=facts.provisos,
-        tables=(text_table(facts.table),),
-        notes=(abstentions(facts.report, uri, of=facts.which), *facts.about_rule),
-        where=where,
-    )
-
-
 def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> Facts:
     """Return what a gate decided: by fresh rows, or by the stored certificate alone.
 
@@ -638,8 +603,9 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
         which = f"{report.n:,} fresh rows of {shown(fresh.data.source)}"
         if policy.evidence == "fresh":
             heading = "What fresh rows prove of the policy's targets"
-            options = {"certificate": certificate, "unclaimed": "not asked"}
-            table = class_table(report, policy.risk_targets, **options)  # type: ignore[arg-type]
+            table = class_table(
+                report, policy.risk_targets, certificate=certificate, unclaimed="not asked"
+            )
         else:
             heading = "What fresh rows say of the version's own targets"
             targets = record.risk_targets, record.overall_target
@@ -676,22 +642,10 @@ def decision_sentence(decision: Decision) -> str:
     return f"Refused ({failed}): the alias {alias} {stays}."
 
 
-def gate_summary(facts: Facts, decision: Decision, name: str, where: str) -> Summary:
-    """Return what is printed and noted of a decision."""
+def way_back(decision: Decision, name: str) -> list[tuple[str, str]]:
+    """Return how to undo a promotion, nothing where none was on another version before."""
     before, version = decision.champion, decision.model_uri.rpartition("/")[2]
-    tables = [TextTable(rows=(("check", "", "result"), *facts.checks), listing=True)]
-    notes, steps = [], []
-    if decision.fresh is not None:
-        tables.append(text_table(facts.table))
-        notes.append(abstentions(facts.report, decision.model_uri, of=facts.which))
-    if decision.passed and before not in {"", version}:
-        call = f"set_registered_model_alias('{name}', '{decision.policy.alias}', '{before}')"
-        steps.append(("go back", f'python -c "import mlflow; mlflow.MlflowClient().{call}"'))
-    return Summary(
-        verdict=facts.verdict,
-        sentences=facts.provisos,
-        tables=tuple(tables),
-        notes=tuple(notes),
-        steps=tuple(steps),
-        where=where,
-    )
+    if not decision.passed or before in {"", version}:
+        return []
+    call = f"set_registered_model_alias('{name}', '{decision.policy.alias}', '{before}')"
+    return [("go back", f'python -c "import mlflow; mlflow.MlflowClient().{call}"')]

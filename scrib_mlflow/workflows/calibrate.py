@@ -441,5 +441,5 @@ def _log_model(
 def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
     names = done.name, done.version, done.alias
-    store = mlflow.get_tracking_uri()
-    return words.terminal(words.calibration_summary(done.classifier, *names, done.run_id, store))
+    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    return words.terminal(words.calibration_summary(done.classifier, *names, where))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import mlflow
+
+from scrib_mlflow import messages
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers
 from scrib_mlflow.engines.opening import doing, open_engine
@@ -17,7 +20,7 @@ from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import words
 from scrib_mlflow.report.facts import Facts
-from scrib_mlflow.report.page import Report, evaluation_report, page_files
+from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows.scored import TableLike
 
@@ -92,12 +95,14 @@ def run(settings: Evaluate) -> Evaluation:
             grouped=record.group is None or answered.grouped,
             overlapping=bool(overlap and overlap.excessive),
         )
-        page = evaluation_report(
+        facts = _facts(done)
+        which = f"{facts.which} of {messages.shown(table.record.source)}"
+        page = answers_report(
+            f"evaluate: {found.uri}",
             found.uri,
             record,
-            table,
-            answered,
-            _facts(done),
+            replace(facts, which=which),
+            (table, answered),
             calibrated_by,
             settings.model_dump(),
             run_id,
@@ -139,7 +144,7 @@ def _log(done: Evaluation, page: Report) -> None:
     more = "More is in the artifact report.html."
     runs.set_tags(
         {"scrib.model_uri": done.model_uri, "scrib.base_model": record.base.name},
-        words.note(words.evaluation_summary(page.facts, done.model_uri, more)),
+        words.note(words.summarize(page.facts, done.model_uri, more)),
     )
     runs.log_rows(page.facts.table.records(), "classes.json")
     documents, drawn = page_files(page)
@@ -148,5 +153,5 @@ def _log(done: Evaluation, page: Report) -> None:
 
 def summary(done: Evaluation) -> str:
     """Return what a person wants to see at the end."""
-    where = words.logged(done.run_id)
-    return words.terminal(words.evaluation_summary(_facts(done), done.model_uri, where))
+    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    return words.terminal(words.summarize(_facts(done), done.model_uri, where))

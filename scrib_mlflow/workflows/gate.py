@@ -27,7 +27,6 @@ from scrib_mlflow.registry.models import Stored, read_stored
 from scrib_mlflow.registry.runs import certificate_metrics, report_metrics
 from scrib_mlflow.report import page, words
 from scrib_mlflow.report.facts import Facts
-from scrib_mlflow.report.page import gate_report
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
 from scrib_mlflow.rows.scored import TableLike
 from scrib_mlflow.rows.scoring import enforced
@@ -181,12 +180,13 @@ def log_not_moved(log: GateLog, decision: Decision) -> None:
 
 
 def _page(log: GateLog, decision: Decision, failure: str) -> page.Report:
-    return gate_report(
-        decision,
+    rows = None if log.table is None or log.answered is None else (log.table, log.answered)
+    return page.answers_report(
+        f"gate: {decision.model_uri} for {decision.policy.alias}",
+        decision.model_uri,
         log.record,
         words.gate_facts(decision, log.record, failure),
-        log.table,
-        log.answered,
+        rows,
         log.calibrated_by,
         log.settings.model_dump(),
         log.run_id,
@@ -195,7 +195,7 @@ def _page(log: GateLog, decision: Decision, failure: str) -> page.Report:
 
 def _describe(tags: dict[str, str], facts: Facts, decision: Decision) -> None:
     more = "More is in the artifact report.html."
-    runs.set_tags(tags, words.note(words.gate_summary(facts, decision, "", more)))
+    runs.set_tags(tags, words.note(words.summarize(facts, decision.model_uri, more)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,5 +429,6 @@ def _mark_failed(
 def summary(done: Gated) -> str:
     """Return what a person wants to see at the end."""
     facts = words.gate_facts(done.decision, done.classifier)
-    where = words.logged(done.run_id)
-    return words.terminal(words.gate_summary(facts, done.decision, done.name, where))
+    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    back = words.way_back(done.decision, done.name)
+    return words.terminal(words.summarize(facts, done.decision.model_uri, where, back))
