@@ -153,7 +153,7 @@ FIELDS = {
         n_groups certify_rows certify_groups swept points certifiable
     """,
     "Calibration": "name version alias model_uri run_id classifier",
-    "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped overlapping",
+    "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
 }
 TRIAL = """
     method repeat abstention_rate size_ambiguity empty_rate overall_risk mean_excess worst_excess

@@ -41,7 +41,6 @@ class Evaluation:
     n_shared: int | None  # rows that its calibration used; None where that cannot be told
     fitted: bool  # whether most are, so that bounds prove nothing
     grouped: bool  # False where its rows came in groups, and nothing says which here
-    overlapping: bool = False  # whether its calibration used more of them than chance explains
 
 
 def evaluate(model_uri: str, data: str, label: str, **parameters: Any) -> Evaluation:
@@ -93,9 +92,8 @@ def run(settings: Evaluate) -> Evaluation:
             n_shared=None if overlap is None else overlap.n_shared,
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
             grouped=record.group is None or answered.grouped,
-            overlapping=bool(overlap and overlap.excessive),
         )
-        facts = _facts(done)
+        facts = _facts(done, overlapping=overlap is not None and overlap.excessive)
         which = f"{facts.which} of {messages.shown(table.record.source)}"
         page = answers_report(
             f"evaluate: {found.uri}",
@@ -122,13 +120,13 @@ def _read(engine: Engine, settings: Evaluate, record: SetClassifier) -> TableLik
     )
 
 
-def _facts(done: Evaluation) -> Facts:
-    """Return what may be said of the measurement."""
+def _facts(done: Evaluation, *, overlapping: bool) -> Facts:
+    """Return what may be said, less where the calibration used more rows than chance explains."""
     return words.evaluation_facts(
         done.classifier,
         done.report,
         fitted=done.fitted,
-        proves=not done.fitted and done.grouped and not done.overlapping,
+        proves=not done.fitted and done.grouped and not overlapping,
         n_shared=done.n_shared,
         grouped=done.grouped,
         n_invalid=done.n_invalid,
@@ -154,4 +152,6 @@ def _log(done: Evaluation, page: Report) -> None:
 def summary(done: Evaluation) -> str:
     """Return what a person wants to see at the end."""
     where = words.logged(done.run_id, mlflow.get_tracking_uri())
-    return words.terminal(words.summarize(_facts(done), done.model_uri, where))
+    # an evaluation does not say how many shared rows chance explains: any one proves nothing here
+    facts = _facts(done, overlapping=bool(done.n_shared))
+    return words.terminal(words.summarize(facts, done.model_uri, where))
