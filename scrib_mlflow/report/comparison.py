@@ -35,16 +35,13 @@ from scrib_mlflow.report.figures import (
 )
 from scrib_mlflow.report.words import visible
 
-HEADER = (
-    "method",
-    "abstains",
-    "worst excess",
-    "mean excess",
-    "overall risk",
-    "set size",
-    "silent",
-    "time",
-)
+RATES = {
+    "abstains": "abstention_rate",
+    "worst excess": "worst_excess",
+    "mean excess": "mean_excess",
+    "overall risk": "overall_risk",
+}
+HEADER = ("method", *RATES, "set size", "silent", "time")
 AREA = "AUC"  # where curves were drawn
 OURS = (SCRIB, OPTIMAL)
 LEAST_VIOLIN = 5  # trials; fewer are drawn as points
@@ -64,12 +61,11 @@ def method_rows(found: Comparison) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [(*HEADER, AREA) if found.curves else HEADER]
     for method in found.methods:
         means = found.means(method)
-        rates = ("abstention_rate", "worst_excess", "mean_excess", "overall_risk")
         area = means.get("auc", NAN)
         rows.append(
             (
                 method,
-                *(percent(means[name]) for name in rates),
+                *(percent(means[name]) for name in RATES.values()),
                 f"{means['size_ambiguity']:.2f}",
                 f"{means['n_silent']:.1f}",
                 f"{means['fit_seconds_ratio']:.2g}",
@@ -154,11 +150,28 @@ def target_sentences(found: Comparison) -> list[str]:
 
 def excess_figure(found: Comparison, name: str) -> Figure:
     """Return how far each method's class risks are above their targets, by repeat."""
-    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), 6.4), layout="constrained")
-    words = {"worst_excess": "worst class", "mean_excess": "mean of the classes"}
-    for axes, metric in zip(figure.subplots(2, 1, sharex=True), words, strict=True):
-        _spread(axes, found, metric)
-        axes.set_ylabel(f"risk above target, %\n{words[metric]}", fontsize=9)
+    above = "risk above target, %\n"
+    words = {"worst_excess": f"{above}worst class", "mean_excess": f"{above}mean of the classes"}
+    return _spread_figure(found, name, words, 6.4)
+
+
+def abstention_figure(found: Comparison, name: str) -> Figure:
+    """Return how often each method abstains, by repeat."""
+    return _spread_figure(found, name, {"abstention_rate": "rows that abstain, %"}, 3.8)
+
+
+def _spread_figure(found: Comparison, name: str, metrics: dict[str, str], height: float) -> Figure:
+    """Return how metrics spread by method, one above the other."""
+    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), height), layout="constrained")
+    every = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (metric, words) in zip(every, metrics.items(), strict=True):
+        _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
+        names = [
+            textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026")
+            for each in found.methods
+        ]
+        axes.set_xticks(np.arange(len(names)), [literal(each) for each in names])
+        axes.set_ylabel(words, fontsize=9)
     figure.suptitle(_title(found, name), fontsize=11)
     return figure
 
@@ -184,16 +197,6 @@ def risk_figure(found: Comparison, name: str) -> Figure:
     rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
     words = f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{literal(rest)}"
     figure.suptitle(words, fontsize=11)
-    return figure
-
-
-def abstention_figure(found: Comparison, name: str) -> Figure:
-    """Return how often each method abstains, by repeat."""
-    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), 3.8), layout="constrained")
-    axes = figure.subplots()
-    _spread(axes, found, "abstention_rate")
-    axes.set_ylabel("rows that abstain, %", fontsize=9)
-    figure.suptitle(_title(found, name), fontsize=11)
     return figure
 
 
@@ -223,31 +226,13 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
 def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
     """Write above a violin how many of the repeats have no risk to draw."""
     if silent:
-        axes.annotate(
-            f"silent\n{silent} of {repeats}",
-            (place, 1),
-            (0, 2),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=7,
-        )
+        words, above = f"silent\n{silent} of {repeats}", axes.get_xaxis_transform()
+        axes.text(place, 1.02, words, transform=above, ha="center", va="bottom", fontsize=7)
 
 
 def _title(found: Comparison, name: str) -> str:
     splits = f"{found.repeats} random split{'s' * (found.repeats > 1)}"
     return f"{short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
-
-
-def _spread(axes: Axes, found: Comparison, metric: str) -> None:
-    """Draw how a metric spreads, by method."""
-    _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
-    names = [
-        literal(textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026"))
-        for each in found.methods
-    ]
-    axes.set_xticks(np.arange(len(names)), names)
 
 
 def _violins(axes: Axes, spreads: Sequence[tuple[str, Sequence[float]]]) -> None:

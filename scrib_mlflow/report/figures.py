@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scrib_mlflow.core.reports import RiskCoverage, SetCount
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
 from scrib_mlflow.report.facts import ClassTable
-from scrib_mlflow.report.words import visible
+from scrib_mlflow.report.words import LONGEST, clipped
 from scrib_mlflow.serving import answer_values, recalibrated
 
 MOST_CLASSES = 20
@@ -28,7 +28,6 @@ BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told a
 GREEN, VERMILION, PURPLE = "#009E73", "#D55E00", "#CC79A7"
 BINS = 40
 LARGEST = 1e150  # of a score that is drawn: the square of it is still a number
-LONGEST = 28  # characters of a class's name
 MOST_SETS = 12
 MOST_NAMES = 4  # of a set in a figure
 NUMBERED = 12  # classes up to which there is room for counts
@@ -185,8 +184,7 @@ def plain(axes: Axes) -> None:
 
 def short(text: str, longest: int = LONGEST) -> str:
     """Return a name as a figure has room for it."""
-    text = visible(text)
-    return literal(text if len(text) <= longest else f"{text[: longest - 1]}\u2026")
+    return literal(clipped(text, longest))
 
 
 def literal(text: str) -> str:
@@ -259,10 +257,7 @@ def sets_figure(counts: Sequence[SetCount], classes: Sequence[str]) -> Figure:
     total = sum(each.n for each in counts)
     figure = Figure(figsize=(7, 1.2 + 0.3 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    colours = [BLUE if len(each.members) == 1 else ORANGE for each in shown]
-    colours = [
-        colour if each.members else GREY for colour, each in zip(colours, shown, strict=True)
-    ]
+    colours = [{0: GREY, 1: BLUE}.get(len(each.members), ORANGE) for each in shown]
     axes.barh(range(len(shown)), [100 * each.n / total for each in shown], color=colours)
     names = [short(set_name(each.members, classes), 40) for each in shown]
     axes.set_yticks(range(len(shown)), names)

@@ -32,11 +32,10 @@ from scrib_mlflow.report.figures import (
     plain,
     short,
 )
-from scrib_mlflow.report.words import visible
+from scrib_mlflow.report.words import clipped
 
 CLASS_HEADER = ("class", "target", "risk", "abstains", "stricter", "costs", "looser", "saves")
 MOST_PRINTED_CLASSES = 8  # of the table in a terminal
-LONGEST_NAME = 28  # characters of a class's name
 STRICTER, LOOSER = 0.5, 1.5  # times its target, of a class by itself
 LEAST_SAVING = 0.01  # of all rows, from which a class costs much
 STANDARD_ERRORS = 2  # that a saving has to exceed
@@ -65,24 +64,17 @@ def effects(found: TargetFrontier) -> list[Effect]:
     now = found.chosen.held_out
     listed = []
     for name in found.swept:
-        target = found.targets[name]
-        points = found.of(name)
+        target, points = found.targets[name], found.of(name)
         strict = _nearest([p for p in points if p.target < target], STRICTER * target)
         loose = _nearest([p for p in points if p.target > target], LOOSER * target)
-        bands = [now.abstention_band]
-        if loose is not None:
-            bands.append(loose.held_out.abstention_band)
-        listed.append(
-            Effect(
-                name,
-                target,
-                NAN if strict is None else strict.target,
-                NAN if strict is None else strict.held_out.abstention_rate - now.abstention_rate,
-                NAN if loose is None else loose.target,
-                NAN if loose is None else now.abstention_rate - loose.held_out.abstention_rate,
-                _noise(bands, found.confidence),
-            )
+        bands = [p.held_out.abstention_band for p in (found.chosen, loose) if p is not None]
+        (stricter, more), (looser, less) = (
+            (NAN, NAN) if p is None else (p.target, p.held_out.abstention_rate)
+            for p in (strict, loose)
         )
+        costs, saves = more - now.abstention_rate, now.abstention_rate - less
+        noise = _noise(bands, found.confidence)
+        listed.append(Effect(name, target, stricter, costs, looser, saves, noise))
     return sorted(listed, key=lambda each: (math.isnan(each.saves), -each.saves))
 
 
@@ -174,36 +166,27 @@ def target_percent(target: float, digits: int = DIGITS[-1]) -> str:
     return f"{text} %" if "." in text or "e" in text else f"{text}.0 %"
 
 
-def clipped(name: str) -> str:
-    """Return a name as a table has room for it."""
-    text = visible(name)
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}\u2026"
-
-
 def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
     """Return a row for each point and class, and one for all of them, held-out rows first."""
     rows: list[dict[str, float | str]] = []
     for point in found.points:
+        held, fitted = point.held_out, point.fitted
         start: dict[str, float | str] = {"sweep": point.swept or ALL, "target": point.target}
-        rows.append({**start, "class": ALL, **_all_cells(point)})
-        for name, held in point.held_out.by_class.items():
-            fitted = point.fitted.by_class[name]
-            cells = _cells(held, held.risk, held.risk_band)
-            cells |= {"fit_abstention": fitted.abstention_rate, "fit_risk": fitted.risk}
+        whole = {
+            **_cells(held, held.overall_risk, held.overall_risk_band),
+            "fit_abstention": fitted.abstention_rate,
+            "fit_risk": fitted.overall_risk,
+            "empty_rate": held.empty_rate,
+            "n_silent": len(point.silent),
+            "certifiable_target": point.certifiable_target,
+        }
+        rows.append({**start, "class": ALL, **whole})
+        for name, each in held.by_class.items():
+            own = fitted.by_class[name]
+            cells = _cells(each, each.risk, each.risk_band)
+            cells |= {"fit_abstention": own.abstention_rate, "fit_risk": own.risk}
             rows.append({**start, "class": name, **cells})
     return rows
-
-
-def _all_cells(point: FrontierPoint) -> dict[str, float]:
-    held, fitted = point.held_out, point.fitted
-    return {
-        **_cells(held, held.overall_risk, held.overall_risk_band),
-        "fit_abstention": fitted.abstention_rate,
-        "fit_risk": fitted.overall_risk,
-        "empty_rate": held.empty_rate,
-        "n_silent": len(point.silent),
-        "certifiable_target": point.certifiable_target,
-    }
 
 
 def _cells(rates: PartRates | ClassRates, risk: float, risk_band: Band) -> dict[str, float]:
@@ -263,7 +246,7 @@ def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[s
     rows: list[tuple[str, ...]] = [TARGET_HEADER]
     for j in _spread(found, most):
         point, able = found.joint[j], found.certifiable[j]
-        held = point.held_out
+        held, cost = point.held_out, able.abstention_rate
         mark = " *" if point.target == found.reference else ""
         low, high = held.abstention_band
         rows.append(
@@ -273,14 +256,10 @@ def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[s
                 f"{100 * low:.1f} - {100 * high:.1f} %",
                 percent(held.overall_risk),
                 str(len(point.silent)),
-                "not predicted" if math.isnan(able.abstention_rate) else _abstains(able),
+                f"abstain {percent(cost)}" if not math.isnan(cost) else "not predicted",
             )
         )
     return rows
-
-
-def _abstains(able: Certifiable) -> str:
-    return f"abstain {percent(able.abstention_rate)}"
 
 
 def _spread(found: TargetFrontier, most: int) -> list[int]:
@@ -400,25 +379,15 @@ def frontier_figure(found: TargetFrontier, name: str) -> Figure:
     axes.plot(targets, fitted, "--", color=BLACK, linewidth=1, label="rows of the fit")
     certified = certifiable_curve(found)
     if certified:
-        x, y = zip(*certified, strict=True)
-        axes.step(
-            [*x, max(targets[-1], x[-1])],
-            [*y, y[-1]],
-            where="post",
-            color=ORANGE,
-            linewidth=2,
-            label="predicted to be certifiable",
-        )
+        last = max(targets[-1], certified[-1][0]), certified[-1][1]
+        x, y = zip(*certified, last, strict=True)
+        words = "predicted to be certifiable"
+        axes.step(x, y, where="post", color=ORANGE, linewidth=2, label=words)
     first = min(certified[0][0] if certified else targets[-1], targets[-1])
     if first > targets[0]:
         axes.axvspan(targets[0], first, color=GREY, alpha=0.25, linewidth=0)
-        axes.annotate(
-            "not predicted to\nbe certifiable",
-            (math.sqrt(targets[0] * first), 2),
-            ha="center",
-            va="bottom",
-            fontsize=8,
-        )
+        middle, words = math.sqrt(targets[0] * first), "not predicted to\nbe certifiable"
+        axes.annotate(words, (middle, 2), ha="center", va="bottom", fontsize=8)
     _mark(axes, 100 * found.reference, "chosen target")
     _scale(axes, targets)
     axes.set_ylim(0, 100)

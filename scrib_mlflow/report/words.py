@@ -29,10 +29,11 @@ from scrib_mlflow.results import Decision, SetClassifier
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_PRINTED = 12  # classes of a table in a terminal
-MOST_NOTED = (20, 10, 5, 2, 1, 0)  # classes of a table in a note, until it fits
+MOST_NOTED = (20, 10, 5, 2, 1, 0)  # classes of a table in a note, until it fits; 0 for none
 MOST_CHARACTERS = 4000  # MLflow cuts what is longer
 MOST_NAMED = 8  # classes in a sentence
 MOST_STEPS = 2
+LONGEST = 28  # characters of a class's name
 INVISIBLE = "\u00a0\u200c\u200d"  # but harmless: a wide space, joiners of letters
 HEADER = ("class", "rows", "certain", "wrong", "risk", "upper bound", "target", "abstains")
 POINT = 0.005  # of abstention; less is not worth a word
@@ -53,6 +54,12 @@ def visible(text: str) -> str:
     """Return a text without characters that break a page or turn its reading order."""
     line = " ".join(text.split("\n"))
     return "".join(c if c.isprintable() or c in INVISIBLE else "\ufffd" for c in line)
+
+
+def clipped(text: str, longest: int = LONGEST) -> str:
+    """Return a name as a table or a figure has room for it."""
+    text = visible(text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}\u2026"
 
 
 def plain_table(rows: Sequence[Sequence[str]], *, left: bool = False) -> str:
@@ -140,7 +147,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(plain=_plain, markdown=_markdown, listing=plain_list)
+    filters = {"plain": _plain, "markdown": _markdown, "listing": plain_list, "visible": visible}
+    environment.filters.update(filters)
     return environment
 
 
@@ -270,11 +278,6 @@ def verdict_sentences(record: SetClassifier) -> list[str]:
         f"{record.confidence:g}.",
         *shared_caveat(record.n_shared),
     ]
-
-
-def headline(record: SetClassifier) -> str:
-    """Return in one sentence what is proved, for a person in a hurry."""
-    return verdict_sentences(record)[0]
 
 
 def _certified(record: SetClassifier, certificate: Certificate) -> list[str]:

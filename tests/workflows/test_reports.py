@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 import scrib_mlflow
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.registry.models import read_stored
-from scrib_mlflow.report.words import headline
+from scrib_mlflow.report.words import verdict_sentences
 from scrib_mlflow.workflows import calibrate
 from scrib_mlflow.workflows.gate import summary
 from tests.models import FEATURES, draw_mixture
@@ -23,6 +23,10 @@ from tests.workflows.test_gate_files import stored_file
 SECTIONS = ["certificate", "abstention", "sets", "scores", "confusion", "examples"]
 SECTIONS += ["risk-coverage", "run"]
 FIGURES = {"classes", "confusion", "risk_coverage", "sets", "thresholds"}
+
+
+def headline(record):
+    return verdict_sentences(record)[0]
 
 
 def load(run_id, name="report.html"):
