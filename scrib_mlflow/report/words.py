@@ -269,7 +269,7 @@ def verdict_sentences(record: SetClassifier) -> list[str]:
         ]
     if record.certify_report is None:
         return [
-            "Not certified: mode=paper measures the rows that it was fitted on, so expect higher "
+            "Not certified: mode=paper measures the rows that it has fitted, so expect higher "
             "risks on new rows."
         ]
     return [
