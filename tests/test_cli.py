@@ -173,16 +173,18 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
         *("--label", "label", "--risk_targets", "{hard: 0.2, default: 0.1}"),
     )
     assert done.exit_code == 0, done.output
-    assert "base-scrib version 1, alias candidate, on 281 certify rows" in done.stdout
-    assert "Not certified" in done.stdout
-    assert "python -m scrib_mlflow gate --model_uri models:/base-scrib/1" in done.stdout
-    assert "mlflow models serve -m models:/base-scrib@candidate --env-manager local" in done.stdout
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 25
+    assert lines[0].startswith("Not certified")
+    assert "base-scrib version 1, alias candidate, answers" in done.stdout
+    assert "of the 281 certify rows" in done.stdout
+    assert "what would help  Class " in done.stdout
     looked = invoke(
         *("evaluate", "--model_uri", "models:/base-scrib/1", "--data", "rows.csv"),
         *("--label", "label"),
     )
     assert looked.exit_code == 0
-    assert "These are the rows of its calibration" in looked.stdout
+    assert "these are the rows of its calibration" in looked.stdout
 
 
 @pytest.mark.parametrize(

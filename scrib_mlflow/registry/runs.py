@@ -20,7 +20,7 @@ from mlflow.data.pandas_dataset import PandasDataset, from_pandas
 from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.certificate import Certificate, Claim
+from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import OVERALL
@@ -162,44 +162,6 @@ def gap_metrics(gap: AbstentionGap | None, *, prefix: str = "") -> dict[str, flo
 def log_metrics(values: Mapping[str, float], model_id: str | None = None) -> None:
     """Log metrics to the active run, linked to a model where one is named."""
     mlflow.log_metrics(dict(values), model_id=model_id)
-
-
-def log_class_table(
-    report: SetReport,
-    targets: Mapping[str, float],
-    path: str,
-    certificate: Certificate | None = None,
-) -> None:
-    """Log a row a class as a table that the MLflow UI can sort."""
-    claims = {claim.name: claim for claim in certificate.claims} if certificate else {}
-    rows = [
-        {
-            "class": name,
-            "rows": found.n,
-            "certain": found.n_certain,
-            "wrong": found.n_wrong,
-            "risk": found.risk,
-            "risk_upper": found.risk_upper,
-            "target": targets.get(name, float("nan")),
-            "miscoverage": found.miscoverage,
-            "abstention": found.abstention_rate,
-            **(_claimed(claims.get(name)) if certificate else {}),
-        }
-        for name, found in report.by_class.items()
-    ]
-    mlflow.log_table(pd.DataFrame(rows), path)
-
-
-def _claimed(claim: Claim | None) -> dict[str, float | str]:
-    """Return what a certificate says of a class."""
-    if claim is None:
-        unknown = float("nan")
-        return {"p_value": unknown, "risk_upper_simultaneous": unknown, "status": "waived"}
-    return {
-        "p_value": claim.p_value,
-        "risk_upper_simultaneous": claim.risk_upper_simultaneous,
-        "status": claim.status,
-    }
 
 
 def log_rows(rows: Sequence[Mapping[str, Any]], path: str) -> None:

@@ -1,4 +1,4 @@
-"""Accuracy-ambiguity curves in words and in a figure."""
+"""A comparison of methods in a table, words and figures."""
 
 from __future__ import annotations
 
@@ -18,19 +18,30 @@ from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHAR
 from scrib_mlflow.core.studies.compare import METRICS
 from scrib_mlflow.core.studies.curves import DELTA
 from scrib_mlflow.messages import percent
-from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, literal, plain, short
+from scrib_mlflow.report.facts import Summary, TextTable
+from scrib_mlflow.report.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    VERMILION,
+    legend as draw_legend,
+    literal,
+    panels,
+    plain,
+    short,
+)
 from scrib_mlflow.report.words import visible
 
-HEADER = (
-    "method",
-    "abstains",
-    "worst excess",
-    "mean excess",
-    "overall risk",
-    "set size",
-    "silent",
-    "time",
-)
+RATES = {
+    "abstains": "abstention_rate",
+    "worst excess": "worst_excess",
+    "mean excess": "mean_excess",
+    "overall risk": "overall_risk",
+}
+HEADER = ("method", *RATES, "set size", "silent", "time")
 AREA = "AUC"  # where curves were drawn
 OURS = (SCRIB, OPTIMAL)
 LEAST_VIOLIN = 5  # trials; fewer are drawn as points
@@ -38,7 +49,6 @@ MARKS = "osD^v<>P"
 WIDEST, MOST_LINES = 14, 3  # characters of a method's name in a line, and lines
 TITLE = 60  # characters of a model's name
 MOST_CLASSES = 6  # in the figure of class risks
-VERMILION, PURPLE = "#D55E00", "#CC79A7"
 COLOURS = {SCRIB: BLUE, OPTIMAL: GREEN, SHARED: PURPLE, SGR: ORANGE}
 OTHERS = (VERMILION, BLACK, GREY)  # of SGR on trust
 STYLES = {SCRIB: "-", OPTIMAL: "--", SHARED: ":", SGR: "-."}
@@ -51,12 +61,11 @@ def method_rows(found: Comparison) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [(*HEADER, AREA) if found.curves else HEADER]
     for method in found.methods:
         means = found.means(method)
-        rates = ("abstention_rate", "worst_excess", "mean_excess", "overall_risk")
         area = means.get("auc", NAN)
         rows.append(
             (
                 method,
-                *(percent(means[name]) for name in rates),
+                *(percent(means[name]) for name in RATES.values()),
                 f"{means['size_ambiguity']:.2f}",
                 f"{means['n_silent']:.1f}",
                 f"{means['fit_seconds_ratio']:.2g}",
@@ -94,6 +103,30 @@ def legend(found: Comparison) -> list[str]:
     return lines
 
 
+def verdict(found: Comparison) -> str:
+    """Return what SCRIB, and the optimal rule where it can be fitted, reach at the targets."""
+    texts = []
+    for method in (method for method in found.methods if method in OURS):
+        means = found.means(method)
+        texts.append(
+            f"{method} abstains on {percent(means['abstention_rate'])}, and its worst class risk "
+            f"is {percent(means['worst_excess'])} above its target"
+        )
+    return f"On held-out rows, {'; '.join(texts)}."
+
+
+def summary(found: Comparison, uri: str, unread: str, where: str) -> Summary:
+    """Return what is printed and noted of a comparison."""
+    return Summary(
+        verdict=verdict(found),
+        sentences=(f"{uri} on {split_sentence(found)}",),
+        tables=(TextTable(rows=tuple(method_rows(found))),),
+        legend=(*legend(found), "", *target_sentences(found), *curve_sentences(found)),
+        notes=(unread,),
+        where=where,
+    )
+
+
 def split_sentence(found: Comparison) -> str:
     """Return in a sentence on what the methods were fitted and measured."""
     what = f"{found.n_rows:,} fit rows"
@@ -117,11 +150,28 @@ def target_sentences(found: Comparison) -> list[str]:
 
 def excess_figure(found: Comparison, name: str) -> Figure:
     """Return how far each method's class risks are above their targets, by repeat."""
-    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), 6.4), layout="constrained")
-    words = {"worst_excess": "worst class", "mean_excess": "mean of the classes"}
-    for axes, metric in zip(figure.subplots(2, 1, sharex=True), words, strict=True):
-        _spread(axes, found, metric)
-        axes.set_ylabel(f"risk above target, %\n{words[metric]}", fontsize=9)
+    above = "risk above target, %\n"
+    words = {"worst_excess": f"{above}worst class", "mean_excess": f"{above}mean of the classes"}
+    return _spread_figure(found, name, words, 6.4)
+
+
+def abstention_figure(found: Comparison, name: str) -> Figure:
+    """Return how often each method abstains, by repeat."""
+    return _spread_figure(found, name, {"abstention_rate": "rows that abstain, %"}, 3.8)
+
+
+def _spread_figure(found: Comparison, name: str, metrics: dict[str, str], height: float) -> Figure:
+    """Return how metrics spread by method, one above the other."""
+    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), height), layout="constrained")
+    every = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (metric, words) in zip(every, metrics.items(), strict=True):
+        _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
+        names = [
+            textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026")
+            for each in found.methods
+        ]
+        axes.set_xticks(np.arange(len(names)), [literal(each) for each in names])
+        axes.set_ylabel(words, fontsize=9)
     figure.suptitle(_title(found, name), fontsize=11)
     return figure
 
@@ -131,9 +181,9 @@ def risk_figure(found: Comparison, name: str) -> Figure:
     shown = _shown(found)
     across = min(3, len(shown))
     down = math.ceil(len(shown) / across)
-    size = (1 + across * (1.2 + 0.4 * len(found.methods)), 1.2 + 2.6 * down)
-    figure = Figure(figsize=size, layout="constrained")
-    for axes, each in zip(figure.subplots(down, across, squeeze=False).flat, shown, strict=False):
+    size = 1 + across * (1.2 + 0.4 * len(found.methods)), 2.6 + 1.2 / down
+    figure, every = panels(len(shown), across, size)
+    for axes, each in zip(every, shown, strict=True):
         spreads = [(method, _risks(found, method, each)) for method in found.methods]
         axes.axhline(100 * found.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
         _violins(axes, spreads)
@@ -142,23 +192,11 @@ def risk_figure(found: Comparison, name: str) -> Figure:
         names = [short(method) for method in found.methods]
         axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
         axes.set_title(short(each), fontsize=10, loc="left", pad=22, fontweight="bold")
-    for axes in figure.axes[len(shown) :]:
-        axes.remove()
     figure.supylabel("wrong among the certain rows of the class, %", fontsize=9)
     folded = len(found.targets) - len(shown)
     rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
     words = f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{literal(rest)}"
     figure.suptitle(words, fontsize=11)
-    return figure
-
-
-def abstention_figure(found: Comparison, name: str) -> Figure:
-    """Return how often each method abstains, by repeat."""
-    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), 3.8), layout="constrained")
-    axes = figure.subplots()
-    _spread(axes, found, "abstention_rate")
-    axes.set_ylabel("rows that abstain, %", fontsize=9)
-    figure.suptitle(_title(found, name), fontsize=11)
     return figure
 
 
@@ -188,31 +226,13 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
 def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
     """Write above a violin how many of the repeats have no risk to draw."""
     if silent:
-        axes.annotate(
-            f"silent\n{silent} of {repeats}",
-            (place, 1),
-            (0, 2),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=7,
-        )
+        words, above = f"silent\n{silent} of {repeats}", axes.get_xaxis_transform()
+        axes.text(place, 1.02, words, transform=above, ha="center", va="bottom", fontsize=7)
 
 
 def _title(found: Comparison, name: str) -> str:
     splits = f"{found.repeats} random split{'s' * (found.repeats > 1)}"
     return f"{short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
-
-
-def _spread(axes: Axes, found: Comparison, metric: str) -> None:
-    """Draw how a metric spreads, by method."""
-    _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
-    names = [
-        literal(textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026"))
-        for each in found.methods
-    ]
-    axes.set_xticks(np.arange(len(names)), names)
 
 
 def _violins(axes: Axes, spreads: Sequence[tuple[str, Sequence[float]]]) -> None:
@@ -312,15 +332,7 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
     risks.set_ylabel("overall risk on the measured rows, %", fontsize=9)
     for axes in (curves, risks):
         plain(axes)
-    handles, words = curves.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        words,
-        loc="outside lower center",
-        ncols=min(len(words), 5),
-        frameon=False,
-        fontsize=9,
-    )
+    draw_legend(figure, [curves], ncols=min(len(methods), 5), fontsize=9)
     splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
     marks = "squares: the same end points for all; dashes: as asked for"
     figure.suptitle(f"{short(title, LONGEST)}, {splits}\n{marks}", fontsize=11)

@@ -1,175 +1,235 @@
-"""The class table: what is known of each risk, and no more."""
+"""Facts as values: the one table of the classes, and what a command says, before any layout."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import ClassReport, SetReport
-from scrib_mlflow.messages import percent
-from scrib_mlflow.report.words import shared_caveat
+from scrib_mlflow.core.targets import OVERALL
 
 WITHIN, ABOVE, EXCEEDED = "bound within target", "bound above target", "risk above target"
 UNPROVED = "nothing proved"
 CHANGED = "not as registered"
-MOST_NAMED = 8
 GOOD = {"certified", WITHIN}
 NEUTRAL = {"waived", "no target", "passes alone", ABOVE, UNPROVED, "not asked", "not refuted"}
+Tone = Literal["good", "bad", "plain"]
 
 
-class Line(NamedTuple):
-    """One class, or several together, beside what was asked of it."""
+COLUMNS = {  # of classes.json, and the fields of a row that they hold
+    "class": "name",
+    "rows": "n",
+    "certain": "n_certain",
+    "wrong": "n_wrong",
+    "risk": "risk",
+    "risk_upper": "upper",
+    "target": "target",
+    "miscoverage": "miscoverage",
+    "abstention": "abstention",
+}
+CLAIMED = {  # where there is a certificate
+    "p_value": "p_value",
+    "risk_upper_simultaneous": "upper_simultaneous",
+    "status": "status",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """One class, or several together: counts, risk, bound, target and status."""
 
     name: str
     n: int | float
     n_certain: int | float
     n_wrong: int | float
-    risk: float
-    upper: float  # NaN where it bounds nothing
+    risk: float  # NaN without certain rows
+    upper: float
     target: float  # NaN where there is none
-    status: str
+    abstention: float
+    miscoverage: float = NAN
+    proves: bool = True  # False where the bound means nothing, as on rows of the fit
+    p_value: float = NAN  # of its claim, as the next
+    upper_simultaneous: float = NAN
+    status: str = ""
 
     @property
-    def tone(self) -> str:
+    def bound(self) -> float:
+        """The upper bound where it means something, else NaN."""
+        return self.upper if self.proves else NAN
+
+    @property
+    def excess(self) -> float:
+        """How far the risk is above its target: silent classes first, those without target last."""
+        if math.isnan(self.target):
+            return -1.0
+        return 1.0 if math.isnan(self.risk) else self.risk - self.target
+
+    @property
+    def tone(self) -> Tone:
         """Say whether the status is what one would wish for."""
         return "good" if self.status in GOOD else "plain" if self.status in NEUTRAL else "bad"
 
 
-def certificate_lines(
-    report: SetReport, certificate: Certificate, without: str = "waived"
-) -> list[Line]:
-    """Return a line for each class and for each claim about several; `without` is for no claim."""
-    claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
-    several = [claim for claim in certificate.claims if len(claim.classes) > 1]
-    lines = [
-        _claim_line(claims[name], claims[name].status)
-        if name in claims
-        else _class_line(name, report.by_class[name], NAN, without)
-        for name in report.classes
-    ]
-    return lines + [_claim_line(claim, claim.status) for claim in several]
+@dataclass(frozen=True, slots=True)
+class ClassTable:
+    """What is known of each risk, and no more: every text and figure of the classes reads this."""
+
+    rows: tuple[ClassRow, ...]  # the classes in their order, then several classes together
+    k: int  # classes
+
+    @property
+    def classes(self) -> tuple[ClassRow, ...]:
+        """The rows of single classes."""
+        return self.rows[: self.k]
+
+    def worst(self, most: int) -> list[str]:
+        """Return all names, or of more than `most` those with the greatest excess, worst first."""
+        rows = self.classes
+        if len(rows) > most:
+            rows = tuple(sorted(rows, key=lambda row: -row.excess)[:most])
+        return [row.name for row in rows]
+
+    def changed(self) -> ClassTable:
+        """Return the table of a version whose files are not those that were registered."""
+        return replace(self, rows=tuple(replace(row, status=CHANGED) for row in self.rows))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a record a class, as classes.json has them."""
+        claimed = any(not math.isnan(row.p_value) for row in self.rows)
+        columns = COLUMNS | CLAIMED if claimed else COLUMNS
+        return [
+            {column: getattr(row, field) for column, field in columns.items()}
+            for row in self.classes
+        ]
 
 
-def refuted_lines(
+def class_table(
     report: SetReport,
     targets: Mapping[str, float],
-    overall_target: float | None,
-    refuted: Collection[str],
-) -> list[Line]:
-    """Return whether rows refute what a version claims, each risk beside the version's target."""
-    return [
-        line
-        if math.isnan(line.target)
-        else line._replace(status="refuted" if line.name in refuted else "not refuted")
-        for line in measured_lines(report, targets, overall_target, proves=True)
-    ]
-
-
-def measured_lines(
-    report: SetReport,
-    targets: Mapping[str, float],
-    overall_target: float | None,
+    overall_target: float | None = None,
     *,
-    proves: bool,
-) -> list[Line]:
-    """Return what rows say without a certificate; `proves` where their bounds mean something."""
-    lines = [
-        _class_line(name, found, targets.get(name, NAN), "", proves=proves)
-        for name, found in report.by_class.items()
-    ]
-    if overall_target is not None:
-        line = Line(
-            "overall",
-            report.n,
-            report.n_certain,
-            report.n_wrong,
-            report.overall_risk,
-            report.overall_risk_upper if proves else NAN,
-            overall_target,
-            "",
+    certificate: Certificate | None = None,
+    unclaimed: str = "waived",
+    refuted: Collection[str] | None = None,
+    proves: bool = True,
+) -> ClassTable:
+    """Return the table of a report: with the statuses of a certificate, or as measured.
+
+    `unclaimed` is the status of a class that the certificate does not mention. `refuted` names the
+    claims of a version that these rows disprove. `proves` is False where bounds mean nothing.
+    """
+    rows = [
+        _row(
+            name,
+            each,
+            each.risk,
+            each.risk_upper,
+            targets.get(name, NAN),
+            proves=proves,
+            miscoverage=each.miscoverage,
         )
-        lines.append(line)
-    return [
-        line if line.status else line._replace(status=_measured(line, proves=proves))
-        for line in lines
+        for name, each in report.by_class.items()
     ]
+    k = len(rows)
+    if certificate is not None:
+        claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
+        several = [claim for claim in certificate.claims if len(claim.classes) > 1]
+        rows = [
+            _claimed(row, claims[row.name])
+            if row.name in claims
+            else replace(row, status=unclaimed)
+            for row in rows
+        ]
+        for claim in several:
+            row = _row(claim.name, claim, claim.risk, claim.risk_upper, claim.target)
+            rows.append(_claimed(row, claim))
+        return ClassTable(tuple(rows), k)
+    if overall_target is not None:
+        bounds = report.overall_risk, report.overall_risk_upper
+        rows.append(_row(OVERALL, report, *bounds, overall_target, proves=proves))
+    return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
 
 
-def _claim_line(claim: Claim, status: str) -> Line:
-    counts = claim.n, claim.n_certain, claim.n_wrong
-    return Line(claim.name, *counts, claim.risk, claim.risk_upper, claim.target, status)
+def _row(
+    name: str,
+    counts: ClassReport | SetReport | Claim,
+    risk: float,
+    upper: float,
+    target: float,
+    **more: Any,
+) -> ClassRow:
+    n, certain = counts.n, counts.n_certain
+    abstention = (n - certain) / n if n else NAN
+    return ClassRow(name, n, certain, counts.n_wrong, risk, upper, target, abstention, **more)
 
 
-def _class_line(
-    name: str, found: ClassReport, target: float, status: str, *, proves: bool = True
-) -> Line:
-    counts = found.n, found.n_certain, found.n_wrong
-    upper = found.risk_upper if proves else NAN
-    return Line(name, *counts, found.risk, upper, target, status)
+def _claimed(row: ClassRow, claim: Claim) -> ClassRow:
+    return replace(
+        row,
+        upper=claim.risk_upper,
+        p_value=claim.p_value,
+        upper_simultaneous=claim.risk_upper_simultaneous,
+        status=claim.status,
+    )
 
 
-def _measured(line: Line, *, proves: bool) -> str:
-    """Return how a measured risk stands to its target."""
-    found = WITHIN if line.upper <= line.target else ABOVE
+def _status(row: ClassRow, refuted: Collection[str] | None) -> str:
+    """Return how a measured risk stands to its target, or whether the rows refute the claim."""
     for status, holds in (
-        ("no target", math.isnan(line.target)),
-        ("no rows", not line.n),
-        ("silent", not line.n_certain),
-        (EXCEEDED, line.risk > line.target),
-        (UNPROVED, not proves),
+        ("no target", math.isnan(row.target)),
+        ("refuted", refuted is not None and row.name in refuted),
+        ("not refuted", refuted is not None),
+        ("no rows", not row.n),
+        ("silent", not row.n_certain),
+        (EXCEEDED, row.risk > row.target),
+        (UNPROVED, not row.proves),
+        (WITHIN, row.upper <= row.target),
     ):
         if holds:
             return status
-    return found
+    return ABOVE
 
 
-def measured_sentence(lines: list[Line], *, fitted: bool) -> str:
-    """Return in a sentence what was measured."""
-    if fitted:
-        return (
-            "Nothing is proved: these are the rows of its calibration, so risks on new rows are "
-            "higher."
-        )
-    asked = [line for line in lines if not math.isnan(line.target)]
-    if not asked:
-        return "Measured: the version has no targets to be held against."
-    within = [line for line in asked if line.status == WITHIN]
-    above = [line for line in asked if line.risk > line.target]
-    what = "upper bound" if any(not math.isnan(line.upper) for line in asked) else "risk"
-    if what == "risk":
-        within = [line for line in asked if line.risk <= line.target]
-    told = f"Measured: the {what} is within its target for {len(within)} of {len(asked)} risks"
-    if not above:
-        return f"{told}, and no measured risk is above its own."
-    named = ", ".join(f"{line.name} ({percent(line.risk)})" for line in above[:MOST_NAMED])
-    more = f" and {len(above) - MOST_NAMED} more" if len(above) > MOST_NAMED else ""
-    return f"{told}; measured above it: {named}{more}."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a command says of a set classifier, on a terminal, in a note and on the page."""
+
+    stamp: str  # a word or two
+    tone: Tone
+    verdict: str  # a sentence
+    provisos: tuple[str, ...]  # without which the verdict would claim too much
+    reasons: tuple[str, ...] = ()  # what is in the way of a certificate, and what would help
+    checks: tuple[tuple[str, str, str], ...] = ()  # of a gate: name, answer, why
+    report: SetReport
+    which: str  # rows these are
+    table: ClassTable
+    asked: ClassTable  # the same rows by the targets of the command: logged and drawn
+    heading: str  # above the table
+    about_rule: tuple[str, ...] = ()
 
 
-def measured_meaning(
-    report: SetReport, *, fitted: bool, n_shared: int | None, group: str | None, n_invalid: int
-) -> list[str]:
-    """Return what bounds on other rows mean; `group` is the column that these rows lack."""
-    if fitted:
-        told = ["These are the rows of its calibration: risks on new rows are higher."]
-    else:
-        told = [
-            f"Each upper bound holds by itself at confidence {report.confidence:g}, for rows drawn "
-            "like these, if the fit has not seen them.",
-            *shared_caveat(n_shared or 0),
-        ]
-    if n_shared is None:
-        told.append(
-            "The rows of its calibration are not at hand, so nothing tells whether it saw these."
-        )
-    if group is not None:
-        told.append(
-            f"The version was certified by {group}, a column that these rows "
-            "lack: the bounds take rows for independent, and may be too low."
-        )
-    if n_invalid:
-        told.append(f"{n_invalid:,} rows abstain because the model could not score them.")
-    return told
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextTable:
+    """Cells as text, the header first, and which rows matter most where room is short."""
+
+    rows: tuple[tuple[str, ...], ...]
+    order: tuple[int, ...] = ()  # rows below the header that may be left out, worst first
+    folded: str = ""  # which are left then: "The {n} of {all} ..."
+    listing: bool = False  # whether the last column is long text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a command says in the end, the verdict first."""
+
+    verdict: str
+    sentences: tuple[str, ...] = ()
+    tables: tuple[TextTable, ...] = ()
+    legend: tuple[str, ...] = ()  # of the tables, on a terminal
+    notes: tuple[str, ...] = ()  # below them
+    steps: tuple[tuple[str, str], ...] = ()  # what to do next, and how
+    where: str  # the rest is to be seen

@@ -1,4 +1,4 @@
-"""Figures inside a page: SVG that follows the page's colours, with names of its own."""
+"""Figures of a report, their colours and shared parts, and figures inside a page as SVG."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import warnings
 import xml.etree.ElementTree as ET  # reads what matplotlib has just written
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -16,18 +17,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.certificate import Plan
-from scrib_mlflow.core.reports import RiskCoverage, SetCount, SetReport
+from scrib_mlflow.core.reports import RiskCoverage, SetCount
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
-from scrib_mlflow.report.words import visible, worst_first
+from scrib_mlflow.report.facts import ClassTable
+from scrib_mlflow.report.words import LONGEST, clipped
 from scrib_mlflow.serving import answer_values, recalibrated
 
 MOST_CLASSES = 20
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
-GREEN = "#009E73"
+GREEN, VERMILION, PURPLE = "#009E73", "#D55E00", "#CC79A7"
 BINS = 40
 LARGEST = 1e150  # of a score that is drawn: the square of it is still a number
-LONGEST = 28  # characters of a class's name
 MOST_SETS = 12
 MOST_NAMES = 4  # of a set in a figure
 NUMBERED = 12  # classes up to which there is room for counts
@@ -36,52 +36,77 @@ SPACE = re.compile(r"\{.*?\}")
 LEFT_OUT = {"metadata", "style"}
 
 
-def class_figure(
-    report: SetReport, targets: Mapping[str, float], *, title: str, bounds: bool
-) -> Figure:
+def class_figure(table: ClassTable, *, title: str) -> Figure:
     """Return the risk of every class beside its target, and how often it abstains."""
-    names = shown_classes(report, targets)
-    found = [report.by_class[name] for name in names]
-    height = 1.6 + 0.32 * len(names)
-    figure = Figure(figsize=(9, height), layout="constrained")
-    risks, rates = figure.subplots(1, 2, sharey=True)
-    places = np.arange(len(names))
-    values = [100 * (0 if math.isnan(each.risk) else each.risk) for each in found]
+    by_name = {row.name: row for row in table.classes}
+    rows = [by_name[name] for name in shown_classes(table)]
+    places = np.arange(len(rows))
+    figure, risks, rates = bars([row.name for row in rows])
+    values = [100 * (0 if math.isnan(row.risk) else row.risk) for row in rows]
     risks.barh(places, values, color=BLUE, height=0.6, label="risk")
-    if bounds:
-        upper = [100 * each.risk_upper for each in found]
+    if any(not math.isnan(row.bound) for row in rows):
+        upper = [100 * row.bound for row in rows]
         risks.hlines(places, values, upper, color=BLUE, linewidth=1.5, label="to its upper bound")
-    marked = [place for place, name in enumerate(names) if name in targets]
-    limits = [100 * targets[names[place]] for place in marked]
-    risks.plot(limits, marked, "|", color=BLACK, markersize=16, mew=2.5, label="target")
-    for place, each in zip(places, found, strict=True):
-        if math.isnan(each.risk):
+    mark_targets(risks, {j: row.target for j, row in enumerate(rows)})
+    for place, row in zip(places, rows, strict=True):
+        if math.isnan(row.risk):
             risks.annotate(
                 "never certain", (0, place), (4, 0), textcoords="offset points", va="center"
             )
     risks.set_xlabel("wrong among the certain rows of the class, %")
-    risks.set_yticks(places, [short(name) for name in names])
-    risks.invert_yaxis()
-    rates.barh(places, [100 * each.abstention_rate for each in found], color=ORANGE, height=0.6)
+    rates.barh(places, [100 * row.abstention for row in rows], color=ORANGE, height=0.6)
     rates.set_xlabel("rows of the class that abstain, %")
-    rates.set_xlim(0, 100)
-    for axes in (risks, rates):
-        plain(axes)
     figure.suptitle(short(title, 90), fontsize=11)
-    drawn = dict(zip(*reversed(risks.get_legend_handles_labels()), strict=True))
-    words = [word for word in ("risk", "to its upper bound", "target") if word in drawn]
-    figure.legend(
-        [drawn[word] for word in words], words, loc="outside lower center", ncols=3, frameon=False
-    )
+    legend(figure, [risks], order=("risk", "to its upper bound", "target"))
     return figure
+
+
+def bars(names: Sequence[str]) -> tuple[Figure, Axes, Axes]:
+    """Return a figure with a line for each name and two sides, the right one in percent."""
+    figure = Figure(figsize=(9, 1.6 + 0.32 * len(names)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    left.set_yticks(np.arange(len(names)), [short(name) for name in names])
+    left.invert_yaxis()
+    right.set_xlim(0, 100)
+    for axes in (left, right):
+        plain(axes)
+    return figure, left, right
+
+
+def mark_targets(axes: Axes, targets: Mapping[int, float]) -> None:
+    """Mark targets by the place of their line; those that are NaN are left out."""
+    marked = {place: 100 * target for place, target in targets.items() if not math.isnan(target)}
+    limits = [*marked.values()]
+    axes.plot(limits, [*marked], "|", color=BLACK, markersize=16, mew=2.5, label="target")
+
+
+def panels(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many small panels in rows."""
+    down = math.ceil(count / across)
+    figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
+    return figure, [figure.add_subplot(down, across, j + 1) for j in range(count)]
+
+
+def legend(
+    figure: Figure, every: Sequence[Axes], *, order: Sequence[str] = (), **options: Any
+) -> None:
+    """Write below a figure what is drawn, each word once."""
+    drawn = {
+        word: handle
+        for axes in every
+        for handle, word in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    words = [word for word in order or drawn if word in drawn]
+    handles = [drawn[word] for word in words]
+    options = {"ncols": 3, "frameon": False} | options
+    figure.legend(handles, words, loc="outside lower center", **options)
 
 
 def rule_figure(
     rule: Rule,
     scores: NDArray[np.float64],
     labels: NDArray[np.int32],
-    report: SetReport,
-    targets: Mapping[str, float],
+    table: ClassTable,
 ) -> Figure:
     """Return, for every class, what its own and other rows have, and where the rule divides them.
 
@@ -99,51 +124,18 @@ def rule_figure(
             np.array(rule.thresholds),
             "score of the class; a member from its threshold on",
         )
-    names = shown_classes(report, targets)
+    names = shown_classes(table)
+    classes = [row.name for row in table.classes]
     across = min(len(names), min((4, 5, 3), key=lambda n: -len(names) % n))
     down = math.ceil(len(names) / across)
-    figure = Figure(figsize=(2.6 * min(across, 4), 1.9 * down + 0.6), layout="constrained")
-    for place, name in enumerate(names):
-        axes = figure.add_subplot(down, across, place + 1)
-        j = report.classes.index(name)
+    figure, every = panels(len(names), across, (2.6 * min(across, 4), 1.9 + 0.6 / down))
+    for axes, name in zip(every, names, strict=True):
+        j = classes.index(name)
         _histogram(axes, scores[:, j], labels == j, limits[j], wide=isinstance(rule, OptimalRule))
         axes.set_title(short(name), fontsize=9)
         plain(axes)
-    drawn = {
-        word: handle
-        for axes in figure.axes
-        for handle, word in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        list(drawn.values()), list(drawn), loc="outside lower center", ncols=3, frameon=False
-    )
+    legend(figure, every)
     figure.suptitle(title, fontsize=10)
-    return figure
-
-
-def plan_figure(plan: Plan) -> Figure:
-    """Return, for every class, its target beside the lowest that its certify rows can certify."""
-    hardest = sorted(plan.by_class, key=lambda each: each.target - each.least_target)
-    shown = [each for each in plan.by_class if each in hardest[:MOST_CLASSES]]
-    figure = Figure(figsize=(9, 1.6 + 0.32 * len(shown)), layout="constrained")
-    targets, chances = figure.subplots(1, 2, sharey=True)
-    places = np.arange(len(shown))
-    least = [100 * each.least_target for each in shown]
-    targets.barh(places, least, color=GREY, height=0.6, label="cannot be certified")
-    limits = [100 * each.target for each in shown]
-    targets.plot(limits, places, "|", color=BLACK, markersize=16, mew=2.5, label="target")
-    targets.set_xlabel("target, %")
-    targets.set_yticks(places, [short(each.name) for each in shown])
-    targets.invert_yaxis()
-    chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
-    chances.set_xlabel("chance of passing, %")
-    chances.set_xlim(0, 100)
-    for axes in (targets, chances):
-        plain(axes)
-    assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
-    figure.suptitle(f"What can be certified, at an assumed {assumed}", fontsize=11)
-    handles, words = targets.get_legend_handles_labels()
-    figure.legend(handles, words, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -179,11 +171,9 @@ def _histogram(
     axes.set_yticks([])
 
 
-def shown_classes(report: SetReport, targets: Mapping[str, float]) -> list[str]:
+def shown_classes(table: ClassTable) -> list[str]:
     """Return the classes to draw: all, or of many those with the greatest excess."""
-    if len(report.classes) <= MOST_CLASSES:
-        return list(report.classes)
-    return worst_first(report, targets)[:MOST_CLASSES]
+    return table.worst(MOST_CLASSES)
 
 
 def plain(axes: Axes) -> None:
@@ -194,8 +184,7 @@ def plain(axes: Axes) -> None:
 
 def short(text: str, longest: int = LONGEST) -> str:
     """Return a name as a figure has room for it."""
-    text = visible(text)
-    return literal(text if len(text) <= longest else f"{text[: longest - 1]}\u2026")
+    return literal(clipped(text, longest))
 
 
 def literal(text: str) -> str:
@@ -203,11 +192,9 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def confusion_figure(
-    counts: NDArray[np.int64], report: SetReport, targets: Mapping[str, float]
-) -> Figure:
+def confusion_figure(counts: NDArray[np.int64], classes: ClassTable) -> Figure:
     """Return which share of each class is answered how, abstentions last."""
-    names, answers, table = fold_confusion(counts, report, targets)
+    names, answers, table = fold_confusion(counts, classes)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     side = 1.6 + 0.42 * len(names)
     figure = Figure(figsize=(side + 2.2, side + 0.9), layout="constrained")
@@ -229,12 +216,13 @@ def confusion_figure(
 
 
 def fold_confusion(
-    counts: NDArray[np.int64], report: SetReport, targets: Mapping[str, float]
+    counts: NDArray[np.int64], table: ClassTable
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
     """Return the classes shown, the answers, and their counts; other answers are one column."""
-    names = shown_classes(report, targets)
-    chosen = [report.classes.index(name) for name in names]
-    if len(names) == len(report.classes):
+    names = shown_classes(table)
+    classes = [row.name for row in table.classes]
+    chosen = [classes.index(name) for name in names]
+    if len(names) == len(classes):
         return names, [*names, "abstain"], counts
     rows = counts[chosen]
     other = rows[:, :-1].sum(axis=1) - rows[:, chosen].sum(axis=1)
@@ -269,10 +257,7 @@ def sets_figure(counts: Sequence[SetCount], classes: Sequence[str]) -> Figure:
     total = sum(each.n for each in counts)
     figure = Figure(figsize=(7, 1.2 + 0.3 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    colours = [BLUE if len(each.members) == 1 else ORANGE for each in shown]
-    colours = [
-        colour if each.members else GREY for colour, each in zip(colours, shown, strict=True)
-    ]
+    colours = [{0: GREY, 1: BLUE}.get(len(each.members), ORANGE) for each in shown]
     axes.barh(range(len(shown)), [100 * each.n / total for each in shown], color=colours)
     names = [short(set_name(each.members, classes), 40) for each in shown]
     axes.set_yticks(range(len(shown)), names)

@@ -1,4 +1,4 @@
-"""Figures of a frontier: values in, a figure out."""
+"""A frontier of targets in tables, words and figures."""
 
 from __future__ import annotations
 
@@ -19,14 +19,25 @@ from scrib_mlflow.core.studies import TargetFrontier
 from scrib_mlflow.core.studies.frontier import Certifiable, FrontierPoint
 from scrib_mlflow.core.studies.sweeps import DIGITS
 from scrib_mlflow.messages import percent, safe_names
-from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, MOST_CLASSES, ORANGE, plain, short
-from scrib_mlflow.report.words import visible
+from scrib_mlflow.report.facts import Summary, TextTable
+from scrib_mlflow.report.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    MOST_CLASSES,
+    ORANGE,
+    legend as draw_legend,
+    panels,
+    plain,
+    short,
+)
+from scrib_mlflow.report.words import clipped
 
 CLASS_HEADER = ("class", "target", "risk", "abstains", "stricter", "costs", "looser", "saves")
 MOST_PRINTED_CLASSES = 8  # of the table in a terminal
-LONGEST_NAME = 28  # characters of a class's name
 STRICTER, LOOSER = 0.5, 1.5  # times its target, of a class by itself
-LEAST_SAVING = 0.01  # of all rows, from which a class is expensive
+LEAST_SAVING = 0.01  # of all rows, from which a class costs much
 STANDARD_ERRORS = 2  # that a saving has to exceed
 ALL = "all"  # of a table's rows: targets that move together; rows of all classes
 TARGET_HEADER = ("target", "abstains", "between", "overall risk", "silent", "to certify it")
@@ -53,24 +64,17 @@ def effects(found: TargetFrontier) -> list[Effect]:
     now = found.chosen.held_out
     listed = []
     for name in found.swept:
-        target = found.targets[name]
-        points = found.of(name)
+        target, points = found.targets[name], found.of(name)
         strict = _nearest([p for p in points if p.target < target], STRICTER * target)
         loose = _nearest([p for p in points if p.target > target], LOOSER * target)
-        bands = [now.abstention_band]
-        if loose is not None:
-            bands.append(loose.held_out.abstention_band)
-        listed.append(
-            Effect(
-                name,
-                target,
-                NAN if strict is None else strict.target,
-                NAN if strict is None else strict.held_out.abstention_rate - now.abstention_rate,
-                NAN if loose is None else loose.target,
-                NAN if loose is None else now.abstention_rate - loose.held_out.abstention_rate,
-                _noise(bands, found.confidence),
-            )
+        bands = [p.held_out.abstention_band for p in (found.chosen, loose) if p is not None]
+        (stricter, more), (looser, less) = (
+            (NAN, NAN) if p is None else (p.target, p.held_out.abstention_rate)
+            for p in (strict, loose)
         )
+        costs, saves = more - now.abstention_rate, now.abstention_rate - less
+        noise = _noise(bands, found.confidence)
+        listed.append(Effect(name, target, stricter, costs, looser, saves, noise))
     return sorted(listed, key=lambda each: (math.isnan(each.saves), -each.saves))
 
 
@@ -112,38 +116,38 @@ def _points(share: float) -> str:
 
 
 def class_sentences(found: TargetFrontier) -> list[str]:
-    """Return which class is expensive, if one is, and which were looked at."""
+    """Return which class costs the most abstention, if one does, and which were looked at."""
     listed = effects(found)
     if not listed:
         return []
     left = len(found.targets) - len(found.swept)
     of = " of those swept" if left else ""
-    words = [_expensive(listed, of, found.n_held_out)]
+    words = [_costliest(listed, of, found.n_held_out)]
     if left:
         words.append(
-            f"Of {len(found.targets)} classes the {len(found.swept)} with the most wrong top "
+            f"Of {len(found.targets)} classes, the {len(found.swept)} with the most wrong top "
             "classes above their target were swept by themselves."
         )
     return words
 
 
-def _expensive(listed: Sequence[Effect], of: str, n_held_out: int) -> str:
+def _costliest(listed: Sequence[Effect], of: str, n_held_out: int) -> str:
     above = [each for each in listed if each.saves > each.noise]
     if not above:
         return (
-            f"No class{of} is seen to be expensive by itself: what a looser target of one saves "
-            f"does not stand out from the noise of {n_held_out:,} held-out rows."
+            f"No class{of} costs much abstention by itself, as far as {n_held_out:,} held-out rows "
+            "show: what a looser target of one saves is within their noise."
         )
     first = above[0]
     if first.saves < LEAST_SAVING:
         return (
-            f"No class{of} is expensive by itself: a looser target of one saves less than a point "
-            "of abstention."
+            f"No class{of} costs much abstention by itself: a looser target of one saves less than "
+            "a point of abstention."
         )
     return (
-        f"The expensive class{of} is {clipped(first.name)!r}: allowing it "
+        f"Class {clipped(first.name)!r} costs the most abstention{of}: a target of "
         f"{target_percent(first.looser)} in place of {target_percent(first.target)} saves "
-        f"{_points(first.saves)} points of abstention."
+        f"{_points(first.saves)} points."
     )
 
 
@@ -162,36 +166,27 @@ def target_percent(target: float, digits: int = DIGITS[-1]) -> str:
     return f"{text} %" if "." in text or "e" in text else f"{text}.0 %"
 
 
-def clipped(name: str) -> str:
-    """Return a name as a table has room for it."""
-    text = visible(name)
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}\u2026"
-
-
 def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
     """Return a row for each point and class, and one for all of them, held-out rows first."""
     rows: list[dict[str, float | str]] = []
     for point in found.points:
+        held, fitted = point.held_out, point.fitted
         start: dict[str, float | str] = {"sweep": point.swept or ALL, "target": point.target}
-        rows.append({**start, "class": ALL, **_all_cells(point)})
-        for name, held in point.held_out.by_class.items():
-            fitted = point.fitted.by_class[name]
-            cells = _cells(held, held.risk, held.risk_band)
-            cells |= {"fit_abstention": fitted.abstention_rate, "fit_risk": fitted.risk}
+        whole = {
+            **_cells(held, held.overall_risk, held.overall_risk_band),
+            "fit_abstention": fitted.abstention_rate,
+            "fit_risk": fitted.overall_risk,
+            "empty_rate": held.empty_rate,
+            "n_silent": len(point.silent),
+            "certifiable_target": point.certifiable_target,
+        }
+        rows.append({**start, "class": ALL, **whole})
+        for name, each in held.by_class.items():
+            own = fitted.by_class[name]
+            cells = _cells(each, each.risk, each.risk_band)
+            cells |= {"fit_abstention": own.abstention_rate, "fit_risk": own.risk}
             rows.append({**start, "class": name, **cells})
     return rows
-
-
-def _all_cells(point: FrontierPoint) -> dict[str, float]:
-    held, fitted = point.held_out, point.fitted
-    return {
-        **_cells(held, held.overall_risk, held.overall_risk_band),
-        "fit_abstention": fitted.abstention_rate,
-        "fit_risk": fitted.overall_risk,
-        "empty_rate": held.empty_rate,
-        "n_silent": len(point.silent),
-        "certifiable_target": point.certifiable_target,
-    }
 
 
 def _cells(rates: PartRates | ClassRates, risk: float, risk_band: Band) -> dict[str, float]:
@@ -251,7 +246,7 @@ def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[s
     rows: list[tuple[str, ...]] = [TARGET_HEADER]
     for j in _spread(found, most):
         point, able = found.joint[j], found.certifiable[j]
-        held = point.held_out
+        held, cost = point.held_out, able.abstention_rate
         mark = " *" if point.target == found.reference else ""
         low, high = held.abstention_band
         rows.append(
@@ -261,14 +256,10 @@ def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[s
                 f"{100 * low:.1f} - {100 * high:.1f} %",
                 percent(held.overall_risk),
                 str(len(point.silent)),
-                "not predicted" if math.isnan(able.abstention_rate) else _abstains(able),
+                f"abstain {percent(cost)}" if not math.isnan(cost) else "not predicted",
             )
         )
     return rows
-
-
-def _abstains(able: Certifiable) -> str:
-    return f"abstain {percent(able.abstention_rate)}"
 
 
 def _spread(found: TargetFrontier, most: int) -> list[int]:
@@ -303,6 +294,19 @@ def sentences(found: TargetFrontier) -> list[str]:
     return [_chosen_sentence(found), certify_sentence(found), *class_sentences(found)]
 
 
+def summary(found: TargetFrontier, uri: str, rows_used: str, where: str) -> Summary:
+    """Return what is printed and noted of a frontier."""
+    verdict, *others = sentences(found)
+    return Summary(
+        verdict=verdict,
+        sentences=tuple(others),
+        tables=tuple(TextTable(rows=tuple(rows(found))) for rows in (target_rows, class_rows)),
+        legend=tuple(legend(found)),
+        notes=(f"{uri}: {rows_sentence(found)}", rows_used),
+        where=where,
+    )
+
+
 def _chosen_sentence(found: TargetFrontier) -> str:
     held = found.chosen.held_out
     low, high = held.abstention_band
@@ -326,7 +330,7 @@ def certify_sentence(found: TargetFrontier) -> str:
     """Return in a sentence which targets are predicted to be certifiable."""
     lowest = least_certifiable(found)
     if lowest is None:
-        return f"Nothing here is predicted to be certifiable: {_obstacle(found)}."
+        return f"No target here is predicted to be certifiable: {_obstacle(found)}."
     at = _at_chosen(found)
     own = (
         f"the chosen ones are, at {percent(at.abstention_rate)} abstention"
@@ -375,25 +379,15 @@ def frontier_figure(found: TargetFrontier, name: str) -> Figure:
     axes.plot(targets, fitted, "--", color=BLACK, linewidth=1, label="rows of the fit")
     certified = certifiable_curve(found)
     if certified:
-        x, y = zip(*certified, strict=True)
-        axes.step(
-            [*x, max(targets[-1], x[-1])],
-            [*y, y[-1]],
-            where="post",
-            color=ORANGE,
-            linewidth=2,
-            label="predicted to be certifiable",
-        )
+        last = max(targets[-1], certified[-1][0]), certified[-1][1]
+        x, y = zip(*certified, last, strict=True)
+        words = "predicted to be certifiable"
+        axes.step(x, y, where="post", color=ORANGE, linewidth=2, label=words)
     first = min(certified[0][0] if certified else targets[-1], targets[-1])
     if first > targets[0]:
         axes.axvspan(targets[0], first, color=GREY, alpha=0.25, linewidth=0)
-        axes.annotate(
-            "not predicted to\nbe certifiable",
-            (math.sqrt(targets[0] * first), 2),
-            ha="center",
-            va="bottom",
-            fontsize=8,
-        )
+        middle, words = math.sqrt(targets[0] * first), "not predicted to\nbe certifiable"
+        axes.annotate(words, (middle, 2), ha="center", va="bottom", fontsize=8)
     _mark(axes, 100 * found.reference, "chosen target")
     _scale(axes, targets)
     axes.set_ylim(0, 100)
@@ -426,28 +420,13 @@ def class_figure(found: TargetFrontier, name: str) -> Figure:
     if len(names) > MOST_CLASSES:
         names = sorted(names, key=lambda each: now[each].abstention_rate, reverse=True)
         names = names[:MOST_CLASSES]
-    figure, panels = _panels(len(names))
-    targets = [100 * point.target for point in found.joint]
-    everything = [100 * point.held_out.abstention_rate for point in found.joint]
-    for axes, each in zip(panels, names, strict=True):
-        rates = [point.held_out.by_class[each] for point in found.joint]
-        low = [100 * rate.abstention_band[0] for rate in rates]
-        high = [100 * rate.abstention_band[1] for rate in rates]
-        axes.fill_between(targets, low, high, color=ORANGE, alpha=0.25, linewidth=0)
-        own = [100 * rate.abstention_rate for rate in rates]
-        axes.plot(targets, own, color=ORANGE, label="rows of the class, with band")
-        axes.plot(targets, everything, color=BLUE, linewidth=1, label="all rows")
-        _mark(axes, 100 * found.reference, "chosen target")
-        axes.set_title(short(each, LONGEST_PANEL), fontsize=9)
-        _scale(axes, targets)
     kept = "" if len(names) == len(found.classes) else f", the {len(names)} that abstain most"
-    _finish(
-        figure,
+    return _small_figures(
+        [(each, short(each, LONGEST_PANEL), found.joint, found.reference) for each in names],
         _target_label(found),
-        "held-out rows that abstain, %",
         f"{short(name)}: abstention by class{kept}",
+        band_of_class=True,
     )
-    return figure
 
 
 def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
@@ -455,70 +434,56 @@ def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
     listed = effects(found)[:MOST_SWEPT]
     if not listed:
         return None
-    figure, panels = _panels(len(listed))
-    for axes, effect in zip(panels, listed, strict=True):
-        points = found.of(effect.name)
-        targets = [100 * point.target for point in points]
-        bands = np.array([point.held_out.abstention_band for point in points]) * 100
-        axes.fill_between(targets, bands[:, 0], bands[:, 1], color=BLUE, alpha=0.2, linewidth=0)
-        _line(axes, targets, points, None, BLUE, "all rows, with band")
-        _line(axes, targets, points, effect.name, ORANGE, "rows of the class")
-        _mark(axes, 100 * effect.target, "chosen target")
-        axes.set_title(f"{short(effect.name, LONGEST_PANEL)}\n{saving(effect)}", fontsize=8)
-        _scale(axes, targets)
-    kept = ""
-    if len(listed) < len(found.targets):
-        kept = f", {len(listed)} of {len(found.targets)} classes"
-    _finish(
-        figure,
+    kept = f", {len(listed)} of {len(found.targets)} classes" * (len(listed) < len(found.targets))
+    titles = [f"{short(each.name, LONGEST_PANEL)}\n{saving(each)}" for each in listed]
+    return _small_figures(
+        [
+            (each.name, title, found.of(each.name), each.target)
+            for each, title in zip(listed, titles, strict=True)
+        ],
         "target of this class alone, the others as chosen, %",
-        "held-out rows that abstain, %",
         f"{short(name)}: one class at a time{kept}",
+        band_of_class=False,
     )
-    return figure
 
 
-def _line(
-    axes: Axes,
-    targets: Sequence[float],
-    points: Sequence[FrontierPoint],
-    name: str | None,
-    colour: str,
-    word: str,
-) -> None:
-    parts = [point.held_out for point in points]
-    rates = [
-        part.abstention_rate if name is None else part.by_class[name].abstention_rate
-        for part in parts
-    ]
-    axes.plot(targets, [100 * rate for rate in rates], color=colour, label=word)
-
-
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many small panels, which share their scale upwards."""
-    across = 3 if count in {5, 6, 9} else min(4, count)
-    down = math.ceil(count / across)
-    figure = Figure(figsize=(2.4 * max(across, 2) + 0.6, 1.9 * down + 1.2), layout="constrained")
-    return figure, [figure.add_subplot(down, across, j + 1) for j in range(count)]
-
-
-def _finish(figure: Figure, across: str, up: str, title: str) -> None:
-    highest = max(axes.dataLim.y1 for axes in figure.axes)
-    for axes in figure.axes:
+def _small_figures(
+    drawn: Sequence[
+        tuple[str, str, Sequence[FrontierPoint], float]
+    ],  # class, title, points, target
+    label: str,
+    title: str,
+    *,
+    band_of_class: bool,
+) -> Figure:
+    """Return a panel a class: abstention of its rows and of all, one of them with its band."""
+    across = 3 if len(drawn) in {5, 6, 9} else min(4, len(drawn))
+    down = math.ceil(len(drawn) / across)
+    size = 2.4 * max(across, 2) + 0.6, 1.9 + 1.2 / down
+    figure, every = panels(len(drawn), across, size)
+    for axes, (name, heading, points, chosen) in zip(every, drawn, strict=True):
+        targets = [100 * point.target for point in points]
+        for rates, colour, word, banded in (
+            ([p.held_out.by_class[name] for p in points], ORANGE, "rows of the class", True),
+            ([p.held_out for p in points], BLUE, "all rows", False),
+        ):
+            with_band = banded == band_of_class
+            if with_band:
+                bands = 100 * np.array([rate.abstention_band for rate in rates])
+                axes.fill_between(targets, *bands.T, color=colour, alpha=0.2, linewidth=0)
+            values = [100 * rate.abstention_rate for rate in rates]
+            words = f"{word}, with band" if with_band else word
+            axes.plot(targets, values, color=colour, linewidth=1.2, label=words)
+        _mark(axes, 100 * chosen, "chosen target")
+        axes.set_title(heading, fontsize=9 if band_of_class else 8)
+        _scale(axes, targets)
+    highest = max(axes.dataLim.y1 for axes in every)
+    for axes in every:
         axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
-    figure.supylabel(up, fontsize=9)
+    figure.supylabel("held-out rows that abstain, %", fontsize=9)
     figure.suptitle(title, fontsize=11)
-    handles, words = figure.axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        words,
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        fontsize=8,
-        title=across,
-        title_fontsize=9,
-    )
+    draw_legend(figure, every[:1], fontsize=8, title=label, title_fontsize=9)
+    return figure
 
 
 def _mark(axes: Axes, target: float, word: str) -> None:

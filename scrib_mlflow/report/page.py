@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
@@ -37,12 +36,11 @@ from scrib_mlflow.core.reports import (
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule, predict_sets
 from scrib_mlflow.engines.base import Answered, CalibrationRows, Tables, shown_rows
 from scrib_mlflow.messages import percent
-from scrib_mlflow.options import Settings
 from scrib_mlflow.records import DataRecord
-from scrib_mlflow.report import facts, figures, words
-from scrib_mlflow.report.facts import Line
+from scrib_mlflow.report import figures, words
+from scrib_mlflow.report.facts import ClassTable, Facts
 from scrib_mlflow.report.figures import MOST_SETS, inline_svg
-from scrib_mlflow.results import Decision, SetClassifier
+from scrib_mlflow.results import SetClassifier
 from scrib_mlflow.rows.scored import TableLike
 from scrib_mlflow.serving import served_columns
 
@@ -61,7 +59,6 @@ REPORT = "report.html"
 CLASSES, CONFUSION = "figures/classes.png", "figures/confusion.png"
 SETS, COVERAGE = "figures/sets.png", "figures/risk_coverage.png"
 OWN = "this set classifier"
-NO_CERTIFICATE = "Risks and targets, measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,50 +78,22 @@ class Folded(NamedTuple):
     folded: list[Any]
 
 
-class Bar(NamedTuple):
-    """A share of rows for each outcome."""
-
-    name: str
-    n: int | float
-    abstains: float
-    parts: list[tuple[str, float]]  # outcome and share
-
-
-class Candidate(NamedTuple):
-    """A class that a person should look at."""
-
-    name: str
-    score: str
-    true: bool
-
-
-class Example(NamedTuple):
-    """A row that abstains."""
-
-    row: int | None  # None where rows have no number
-    key: str
-    label: str
-    reason: str
-    candidates: list[Candidate]
-    n_more: int
-
-
 def number(value: float) -> str:
     """Return a score in as few digits as tell it apart."""
     return f"{value:,.3f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
 
 
-def certificate(lines: Sequence[Line], classes: Sequence[str], shown: Sequence[str]) -> Folded:
-    """Return lines with the places of risk, bound and target on a common scale, in percent."""
-    known = [line for line in lines if line.n_certain]
-    ends = [x for line in known for x in (line.risk, line.upper, line.target) if not math.isnan(x)]
+def certificate(table: ClassTable, shown: Sequence[str]) -> Folded:
+    """Return rows with risk, bound and target on a common scale, in percent."""
+    known = [row for row in table.rows if row.n_certain]
+    ends = [x for row in known for x in (row.risk, row.bound, row.target) if not math.isnan(x)]
     scale = max([*ends, 1e-9])
 
     def place(value: float) -> float | None:
         return None if math.isnan(value) else round(100 * min(value / scale, 1), 2)
 
-    drawn = [(line, place(line.risk), place(line.upper), place(line.target)) for line in lines]
-    return _fold(drawn, classes, shown)
+    drawn = [(row, place(row.risk), place(row.bound), place(row.target)) for row in table.rows]
+    return _fold(drawn, [row.name for row in table.classes], shown)
 
 
 def outcomes(report: SetReport, answers: Answers | None, shown: Sequence[str]) -> Folded:
@@ -153,9 +122,12 @@ def outcomes(report: SetReport, answers: Answers | None, shown: Sequence[str]) -
     return Folded([total, *folded.shown], folded.folded)
 
 
-def _bar(name: str, n: float, abstains: float, parts: Sequence[tuple[str, float]]) -> Bar:
+def _bar(
+    name: str, n: float, abstains: float, parts: Sequence[tuple[str, float]]
+) -> dict[str, Any]:
     shares = [(what, round(100 * count / n, 3) if n else 0.0) for what, count in parts]
-    return Bar(name, n, abstains, [(what, share) for what, share in shares if share > 0])
+    shown = [(what, share) for what, share in shares if share > 0]
+    return {"name": name, "n": n, "abstains": abstains, "parts": shown}
 
 
 def _fold(values: Sequence[Any], names: Sequence[str], shown: Sequence[str]) -> Folded:
@@ -224,7 +196,7 @@ def confusion(
     return {"answers": list(answers), "lines": lines}
 
 
-def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[Example]:
+def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows that abstain, with the candidates that are served for them; no inputs."""
     answers = rows.answers
     chosen = choose_examples(answers, MOST_EXAMPLES)
@@ -236,21 +208,20 @@ def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[Examp
     index = {name: j for j, name in enumerate(classes)}
     found = []
     for i, row in enumerate(chosen.tolist()):
-        label = classes[answers.labels[row]]
-        named = served["candidates"][i]
+        label, names = classes[answers.labels[row]], served["candidates"][i]
         shown = [
-            Candidate(name, _score(scores[i, index[name]], limits, index[name]), name == label)
-            for name in named[:MOST_MEMBERS]
+            {"name": name, "score": _score(scores[i, j], limits, j), "true": name == label}
+            for name, j in ((name, index[name]) for name in names[:MOST_MEMBERS])
         ]
         found.append(
-            Example(
-                None if rows.places is None else int(rows.places[row]),
-                "" if rows.keys is None else str(rows.keys[row]),
-                label,
-                served["reason"][i],
-                shown,
-                max(len(named) - MOST_MEMBERS, 0),
-            )
+            {
+                "row": None if rows.places is None else int(rows.places[row]),
+                "key": "" if rows.keys is None else str(rows.keys[row]),
+                "label": label,
+                "reason": served["reason"][i],
+                "candidates": shown,
+                "n_more": max(len(names) - MOST_MEMBERS, 0),
+            }
         )
     return found
 
@@ -267,21 +238,12 @@ class Report:
     """What a page says, in the order in which it says it."""
 
     title: str
-    stamp: str  # a word or two
-    tone: Literal["good", "bad", "plain"]
-    verdict: str  # a sentence
-    sentences: tuple[str, ...]  # what is to be said of it
-    checks: tuple[tuple[str, ...], ...] = ()  # of a gate: name, answer, why
-    lines: tuple[Line, ...]
-    lines_title: str
-    measured: SetReport
-    which: str  # rows these are
+    facts: Facts
+    sentences: tuple[str, ...]  # that only the page says
     rule: Rule
-    rule_sentences: tuple[str, ...]
-    targets: Mapping[str, float]
     rows: ReportRows | None  # None where only stored figures are known
-    elsewhere: str  # where the rows are shown, if not here
-    facts: tuple[tuple[str, str], ...]  # what was run
+    elsewhere: str = ""  # where the rows are shown, if not here
+    made_from: tuple[tuple[str, str], ...]  # what was run
     parameters: tuple[tuple[str, str], ...]
 
 
@@ -295,25 +257,23 @@ def page_files(report: Report) -> tuple[dict[str, str], dict[str, Figure]]:
         drawn = draw(report)
         return {REPORT: render(report, drawn)}, drawn
     except Exception as error:  # whatever it is, it is told
-        told = f"{report.verdict} The rest of this report could not be drawn: {error!r}"
+        told = f"{report.facts.verdict} The rest of this report could not be drawn: {error!r}"
         return {REPORT: f"<!doctype html>\n<p>{html.escape(told)}</p>\n"}, {}
 
 
 def draw(report: Report) -> dict[str, Figure]:
     """Return the figures of a report by the paths under which a run keeps them."""
-    title = f"{report.title}, {report.which}"
-    bounds = any(not math.isnan(line.upper) for line in report.lines)
-    measured, targets = report.measured, report.targets
-    found = {CLASSES: figures.class_figure(measured, targets, title=title, bounds=bounds)}
+    facts = report.facts
+    found = {CLASSES: figures.class_figure(facts.asked, title=f"{report.title}, {facts.which}")}
     if report.rows is None:
         return found
     answers = report.rows.answers
-    found[CONFUSION] = figures.confusion_figure(confusion_counts(answers), measured, targets)
-    found[SETS] = figures.sets_figure(count_by_set(answers), measured.classes)
+    found[CONFUSION] = figures.confusion_figure(confusion_counts(answers), facts.asked)
+    found[SETS] = figures.sets_figure(count_by_set(answers), facts.report.classes)
     valid = valid_rows(answers)
     if valid.any():
         scored = answers.scores[valid], answers.labels[valid]
-        found[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, measured, targets)
+        found[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, facts.asked)
         point = own_point(answers)
         found[COVERAGE] = figures.coverage_figure(risk_coverage(answers), point, OWN)
     return found
@@ -326,7 +286,7 @@ def _limits(rule: Rule) -> str:
 def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     """Return the page, with some of the figures that were drawn for it."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(words.TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_visible,
@@ -335,7 +295,8 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     )
     environment.filters["percent"] = messages.percent
     values = _values(report) | _row_values(report) | _inline(report, drawn)
-    return f"{environment.get_template('report.html.jinja').render(report=report, **values)}\n"
+    template = environment.get_template("report.html.jinja")
+    return f"{template.render(report=report, facts=report.facts, **values)}\n"
 
 
 def _visible(value: Any) -> Any:
@@ -344,11 +305,11 @@ def _visible(value: Any) -> Any:
 
 def _values(report: Report) -> dict[str, Any]:
     """Return what the page says of the classes."""
-    rows, measured = report.rows, report.measured
-    shown = figures.shown_classes(measured, report.targets)
+    rows, measured = report.rows, report.facts.report
+    shown = figures.shown_classes(report.facts.asked)
     optimal = isinstance(report.rule, OptimalRule)
     return {
-        "certificate": certificate(report.lines, measured.classes, shown),
+        "certificate": certificate(report.facts.table, shown),
         "bars": outcomes(measured, None if rows is None else rows.answers, shown),
         "outcomes": OUTCOMES if rows else ("right", "wrong", "open"),
         "words": WORDS,
@@ -365,13 +326,13 @@ def _row_values(report: Report) -> dict[str, Any]:
     """Return what the page says of rows."""
     if report.rows is None:
         return {}
-    answers, measured = report.rows.answers, report.measured
-    folded = figures.fold_confusion(confusion_counts(answers), measured, report.targets)
+    answers, classes = report.rows.answers, report.facts.report.classes
+    folded = figures.fold_confusion(confusion_counts(answers), report.facts.asked)
     return {
         "n_invalid": int(np.count_nonzero(~valid_rows(answers))),
-        "sets": sets(count_by_set(answers), measured.classes),
+        "sets": sets(count_by_set(answers), classes),
         "confusion": confusion(*folded),
-        "examples": examples(report.rows, report.rule, measured.classes),
+        "examples": examples(report.rows, report.rule, classes),
         "own": own_point(answers),
     }
 
@@ -397,170 +358,56 @@ def calibration_report(
     record: SetClassifier,
     tables: Tables[Any],
     parts: CalibrationRows,
-    settings: Settings,
+    parameters: Mapping[str, Any],
     name: str,
     run_id: str,
 ) -> Report:
     """Return the report of a calibration: of the certify rows where there are any."""
-    measured, which, bounds = words.shown_report(record)
-    verdict = words.headline(record)
-    others = [told for told in words.verdict_sentences(record) if told != verdict]
-    if record.certificate is not None:
-        found = facts.certificate_lines(measured, record.certificate)
-    else:
-        found = facts.measured_lines(
-            measured, record.risk_targets, record.overall_target, proves=bounds
-        )
     rows = parts.fit if parts.certify is None else parts.certify
     table = tables.data if parts.certify is None or tables.certify is None else tables.certify
     shown = rows.sample(shown_rows(len(record.classes)), by_class=False)
-    sets = predict_sets(shown.scores, record.rule)
-    stamp = "certified" if record.certified else "not certified"
     return Report(
         title=f"calibrate: {name}",
-        stamp=stamp if record.mode == "certified" else f"{stamp}: mode=paper",
-        tone="good" if record.certified else "bad",
-        verdict=verdict,
-        sentences=(*others, *_some(shown, rows.n_rows)),
-        lines=tuple(found),
-        lines_title=NO_CERTIFICATE if record.certificate is None else "The certificate",
-        measured=measured,
-        which=which,
+        facts=words.calibration_facts(record),
+        sentences=tuple(_some(shown, rows.n_rows)),
         rule=record.rule,
-        rule_sentences=tuple(words.sentences(record)),
-        targets=record.risk_targets,
-        rows=_page_rows(shown, sets, table),
-        elsewhere="",
-        facts=(*_made_from(record), *_ran(run_id, settings)),
-        parameters=_parameters(settings),
+        rows=_page_rows(shown, predict_sets(shown.scores, record.rule), table),
+        made_from=_made_from(record, {}, run_id, parameters),
+        parameters=_parameters(parameters),
     )
 
 
-def evaluation_report(
+def answers_report(
+    title: str,
     uri: str,
     record: SetClassifier,
-    table: TableLike,
-    answered: Answered,
-    measured: SetReport,
-    meaning: Sequence[str],
-    *,
-    fitted: bool,
-    proves: bool,
+    facts: Facts,
+    rows: tuple[TableLike, Answered] | None,
     calibrated_by: str,
-    settings: Settings,
+    parameters: Mapping[str, Any],
     run_id: str,
 ) -> Report:
-    """Return the report of a measurement; it claims nothing but its bounds."""
-    found = facts.measured_lines(
-        measured, record.risk_targets, record.overall_target, proves=proves
-    )
-    above = any(line.tone == "bad" for line in found)
-    shown, sets = answered.sample(shown_rows(len(record.classes)))
+    """Return the report of an evaluation or a gate, with the rows that were answered, if any."""
+    sentences, shown, made = [_own_certificate(record, facts)], None, {"set classifier": uri}
+    if rows is not None:
+        table, answered = rows
+        sample, sets = answered.sample(shown_rows(len(record.classes)))
+        sentences += _some(sample, answered.n_rows)
+        shown = _page_rows(sample, sets, table)
+        made["data"] = _told(table.record)
+    if calibrated_by:
+        made["calibrated by"] = f"run {calibrated_by}"
+    where = made.get("calibrated by", "the calibrate run, which is gone")
     return Report(
-        title=f"evaluate: {uri}",
-        stamp="nothing proved" if fitted else "measured",
-        tone="bad" if fitted or above else "plain",
-        verdict=facts.measured_sentence(found, fitted=fitted),
-        sentences=(
-            *meaning,
-            f"Its scrib.json says \u201c{_claimed(record)}\u201d; only a gate checks that "
-            "this is what was registered.",
-            *_some(shown, answered.n_rows),
-        ),
-        lines=tuple(found),
-        lines_title=NO_CERTIFICATE,
-        measured=measured,
-        which=f"{measured.n:,} rows of {messages.shown(table.record.source)}",
-        rule=record.rule,
-        rule_sentences=tuple(words.measured_candidates(record, measured)),
-        targets=record.risk_targets,
-        rows=_page_rows(shown, sets, table),
-        elsewhere="",
-        facts=(
-            ("set classifier", uri),
-            ("data", _told(table.record)),
-            *_made_from(record),
-            *_calibrated_by(calibrated_by),
-            *_ran(run_id, settings),
-        ),
-        parameters=_parameters(settings),
-    )
-
-
-def gate_report(
-    decision: Decision,
-    record: SetClassifier,
-    table: TableLike | None,
-    answered: Answered | None,
-    calibrated_by: str,
-    settings: Settings,
-    run_id: str,
-    failure: str = "",
-) -> Report:
-    """Return the report of a decision: of the fresh rows, or of the stored certificate alone.
-
-    `failure` says why an alias that may be moved was not.
-    """
-    fresh, policy = decision.fresh, decision.policy
-    sentences = [_own_certificate(record, decision)]
-    if fresh is not None and table is not None and answered is not None:
-        measured = fresh.report
-        which = f"{measured.n:,} fresh rows of {messages.shown(fresh.data.source)}"
-        if policy.evidence == "fresh":
-            found = facts.certificate_lines(measured, fresh.certificate, without="not asked")
-            title = "What fresh rows prove of the policy's targets"
-        else:
-            found = facts.refuted_lines(
-                measured, record.risk_targets, record.overall_target, fresh.refuted
-            )
-            title = "What fresh rows say of the version's own targets"
-        sentences += [words.ledger_sentence(fresh.use)] if fresh.use is not None else []
-        shown, sets = answered.sample(shown_rows(len(record.classes)))
-        sentences += _some(shown, answered.n_rows)
-        rows = _page_rows(shown, sets, table)
-        elsewhere = ""
-    else:
-        measured, which, bounds = words.shown_report(record)
-        title, rows = "The stored certificate", None
-        sentences.append("No fresh rows were given: only the stored certificate was asked.")
-        where = f"run {calibrated_by}" if calibrated_by else "the calibrate run, which is gone"
-        elsewhere = (
-            "This gate was given no rows. Sets, scores, confusions and examples of the rows that "
-            f"certify the version are in report.html of {where}."
-        )
-        if record.certificate is not None:
-            found = facts.certificate_lines(measured, record.certificate)
-        else:
-            title = NO_CERTIFICATE
-            found = facts.measured_lines(
-                measured, record.risk_targets, record.overall_target, proves=bounds
-            )
-        if not _intact(decision):
-            found = [line._replace(status=facts.CHANGED) for line in found]
-    return Report(
-        title=f"gate: {decision.model_uri} for {policy.alias}",
-        stamp="not moved" if failure else "passed" if decision.passed else "refused",
-        tone="good" if decision.passed and not failure else "bad",
-        verdict=failure or words.decision_sentence(decision),
+        title=title,
+        facts=facts,
         sentences=tuple(sentences),
-        checks=tuple(words.rows_of_checks(decision)[1:]),
-        lines=tuple(found),
-        lines_title=title,
-        measured=measured,
-        which=which,
         rule=record.rule,
-        rule_sentences=tuple(words.measured_candidates(record, measured)),
-        targets=policy.risk_targets,
-        rows=rows,
-        elsewhere=elsewhere,
-        facts=(
-            ("set classifier", decision.model_uri),
-            *((("fresh rows", _told(fresh.data)),) if fresh is not None else ()),
-            *_made_from(record),
-            *_calibrated_by(calibrated_by),
-            *_ran(run_id, settings),
-        ),
-        parameters=_parameters(settings),
+        rows=shown,
+        elsewhere="This gate was given no rows. Sets, scores, confusions and examples of the rows "
+        f"that certify the version are in report.html of {where}.",
+        made_from=_made_from(record, made, run_id, parameters),
+        parameters=_parameters(parameters),
     )
 
 
@@ -584,44 +431,46 @@ def _some(shown: Sample, n_rows: int) -> list[str]:
     ]
 
 
-def _intact(decision: Decision) -> bool:
-    """Return whether the stored files of a version are those that were registered."""
-    return all(check.passed for check in decision.checks if check.name == "intact")
+def _own_certificate(record: SetClassifier, facts: Facts) -> str:
+    """Return what a version says of its certificate, with every proviso where it is certified."""
+    if ("intact", "FAILS") in [check[:2] for check in facts.checks]:
+        return "Do not rely on what its scrib.json says of a certificate: see the checks."
+    verdict, *provisos = words.verdict_sentences(record)
+    claimed = " ".join([verdict, *provisos]) if record.certified else verdict
+    if facts.checks:
+        return f"The version was registered with the words \u201c{claimed}\u201d"
+    return (
+        f"Its scrib.json says \u201c{claimed}\u201d; only a gate checks that this is what was "
+        "registered."
+    )
 
 
-def _own_certificate(record: SetClassifier, decision: Decision) -> str:
-    """Return what the version was registered with, where that can be relied on."""
-    if not _intact(decision):
-        return "What its scrib.json says of a certificate is not to be relied on: see the checks."
-    return f"The version was registered with the words \u201c{_claimed(record)}\u201d"
-
-
-def _claimed(record: SetClassifier) -> str:
-    """Return what is claimed of a version, with every proviso where it is certified."""
-    return words.verdict(record) if record.certified else words.headline(record)
-
-
-def _made_from(record: SetClassifier) -> list[tuple[str, str]]:
-    """Return what a set classifier was made from, and how."""
-    base = record.base
+def _made_from(
+    record: SetClassifier, made: Mapping[str, str], run_id: str, parameters: Mapping[str, Any]
+) -> tuple[tuple[str, str], ...]:
+    """Return what a set classifier was made from, and by which run."""
+    base, path = record.base, record.path
+    named = f"{base.name} version {base.version}".removesuffix(" version ")
     parts = {
         "fit rows": record.fit_data,
         "certify rows": record.certify_data,
         "path rows": record.path_data,
     }
-    named = f"{base.name} version {base.version}".removesuffix(" version ")
-    facts = [("classifier", f"{named} ({base.uri})")]
-    facts += [(name, _told(data)) for name, data in parts.items() if data is not None]
-    facts.append(("rule", f"{record.rule.kind}, mode={record.mode}"))
-    facts.append(("confidence", f"{record.confidence:g}"))
-    if record.path is not None:
-        tested, steps = len(record.path.p_values), record.path.n_steps
-        facts.append(("path", f"{tested} of {steps} set classifiers tested in a fixed order"))
-    return facts
-
-
-def _calibrated_by(run_id: str) -> list[tuple[str, str]]:
-    return [("calibrated by", f"run {run_id}")] if run_id else []
+    facts = {
+        **made,
+        "classifier": f"{named} ({base.uri})",
+        **{name: _told(data) for name, data in parts.items() if data is not None},
+        "rule": f"{record.rule.kind}, mode={record.mode}",
+        "confidence": f"{record.confidence:g}",
+    }
+    if path is not None:
+        tested = f"{len(path.p_values)} of {path.n_steps} set classifiers"
+        facts["path"] = f"{tested} tested in a fixed order"
+    if "seed" in parameters:
+        facts["seed"] = str(parameters["seed"])
+    now = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
+    facts |= {"run": run_id, "scrib_mlflow": scrib_mlflow.__version__, "made": now}
+    return tuple(facts.items())
 
 
 def _told(data: DataRecord) -> str:
@@ -629,16 +478,9 @@ def _told(data: DataRecord) -> str:
     return f"{messages.shown(data.source)}, {used}, digest {data.digest}"
 
 
-def _ran(run_id: str, settings: Settings) -> list[tuple[str, str]]:
-    now = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
-    seed = getattr(settings, "seed", None)
-    facts = [] if seed is None else [("seed", str(seed))]
-    return [*facts, ("run", run_id), ("scrib_mlflow", scrib_mlflow.__version__), ("made", now)]
-
-
-def _parameters(settings: Settings) -> tuple[tuple[str, str], ...]:
+def _parameters(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, messages.shown(value) if isinstance(value, str) else json.dumps(value))
-        for name, value in settings.model_dump().items()
+        for name, value in parameters.items()
         if value is not None
     )

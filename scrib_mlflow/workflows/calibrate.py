@@ -12,7 +12,6 @@ import mlflow
 import numpy as np
 
 import scrib_mlflow
-from scrib_mlflow import messages
 from scrib_mlflow.core.certificate import Certificate, Path, Sample, certify_path, draw_path
 from scrib_mlflow.core.inputs import check_rows, labels_for
 from scrib_mlflow.core.loss import Ambiguity, describe_rule
@@ -40,7 +39,8 @@ from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.registry.runs import certificate_metrics, gap_metrics, report_metrics
 from scrib_mlflow.report import words
-from scrib_mlflow.report.page import REPORT, calibration_report, page_files
+from scrib_mlflow.report.page import calibration_report, page_files
+from scrib_mlflow.report.plan import plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
 from scrib_mlflow.rows.scored import ScoredRows
@@ -287,7 +287,7 @@ def _fit_certified(
     """
     plan = plan_certify(settings, parts.classes, parts.fit, certify)
     runs.log_texts_and_figures({"plan.json": to_json(plan)}, {})
-    LOGGER.info(words.plan_sentence(plan))
+    LOGGER.info(plan_sentence(plan))
     tested = _tested(settings, base, parts)
     level = 1 - settings.confidence
     use = ledger.enter(run_id, certify_data.digest, tested, level, settings.ledger)
@@ -427,12 +427,11 @@ def _log(
         metrics |= certificate_metrics(record.certificate, record.classes)
     metrics |= gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
     runs.log_metrics(metrics)
-    note = words.describe(record, "More is in the artifact report.html.")
+    page = calibration_report(record, tables, parts, settings.model_dump(), name, run_id)
+    note = words.describe(record, page.facts, "More is in the artifact report.html.")
     runs.set_tags(models.version_tags(stored, run_id), note)
-    report, _, _ = words.shown_report(record)
-    runs.log_class_table(report, record.risk_targets, "classes.json", record.certificate)
+    runs.log_rows(page.facts.table.records(), "classes.json")
     runs.log_row_hashes(parts.cases)
-    page = calibration_report(record, tables, parts, settings, name, run_id)
     documents, drawn = page_files(page)
     documents |= {"scrib.json": stored.text, "description.md": note}
     if record.certificate is not None:
@@ -462,25 +461,6 @@ def _log_model(
 
 def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
-    record = done.classifier
-    report, which, _ = words.shown_report(record)
-    lines = [
-        f"{done.name} version {done.version}, alias {done.alias}, on {which}:",
-        "",
-        words.plain_table(words.record_rows(record, words.MOST_PRINTED)),
-        *words.folded(report, words.MOST_PRINTED),
-        "",
-        words.abstentions(report),
-        *([words.empty_hint(report)] if words.empty_hint(report) else []),
-        words.verdict(record),
-        *words.sentences(record),
-        "",
-        f"promote it    python -m scrib_mlflow gate --model_uri {done.model_uri} --alias champion",
-        f"serve it      mlflow models serve -m models:/{done.name}@{done.alias} "
-        "--env-manager local -p 5001",
-        f"measure it    python -m scrib_mlflow evaluate --model_uri {done.model_uri} "
-        "--data FILE --label COLUMN",
-        f"look at it    mlflow ui --backend-store-uri {messages.shown(mlflow.get_tracking_uri())}"
-        f"  (run {done.run_id}, artifact {REPORT})",
-    ]
-    return "\n".join(lines)
+    names = done.name, done.version, done.alias
+    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    return words.terminal(words.calibration_summary(done.classifier, *names, where))

@@ -20,6 +20,7 @@ from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import runs
 from scrib_mlflow.report import comparison, words
+from scrib_mlflow.report.facts import Summary
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
@@ -146,27 +147,15 @@ def _log(done: Compared, base: Base) -> None:
             found.curves, f"{base.name}, {found.n_rows:,} fit rows"
         )
     runs.log_texts_and_figures({"comparison.json": to_json(found)}, figures)
-    table = words.markdown_table(comparison.method_rows(found))
-    note = "\n\n".join(
-        [f"{base.uri} on {comparison.split_sentence(found)}", table, words.unread(done.data)]
-    )
-    runs.set_tags(runs.base_tags(base, done.data), note[: words.MOST_CHARACTERS])
+    note = words.note(_summary(done, "compare.json has every repeat."))
+    runs.set_tags(runs.base_tags(base, done.data), note)
 
 
 def summary(done: Compared) -> str:
     """Return what a person wants to see at the end."""
-    found = done.comparison
-    return "\n".join(
-        [
-            f"{done.model_uri} on {comparison.split_sentence(found)}",
-            "",
-            words.plain_table(comparison.method_rows(found)),
-            "",
-            *comparison.legend(found),
-            "",
-            *comparison.target_sentences(found),
-            *comparison.curve_sentences(found),
-            words.unread(done.data),
-            f"logged to run {done.run_id}, with a run inside it for each method",
-        ]
-    )
+    where = f"Logged to run {done.run_id}, with a run inside it for each method."
+    return words.terminal(_summary(done, where))
+
+
+def _summary(done: Compared, where: str) -> Summary:
+    return comparison.summary(done.comparison, done.model_uri, words.unread(done.data), where)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import mlflow
+
+from scrib_mlflow import messages
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.engines.base import Answered, Engine, compare_with_calibration, report_answers
 from scrib_mlflow.engines.opening import doing, open_engine
@@ -15,8 +18,9 @@ from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.registry.runs import report_metrics
-from scrib_mlflow.report import facts, words
-from scrib_mlflow.report.page import Report, evaluation_report, page_files
+from scrib_mlflow.report import words
+from scrib_mlflow.report.facts import Facts
+from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows.hashes import Overlap
 from scrib_mlflow.rows.scored import TableLike
@@ -94,18 +98,17 @@ def run(settings: Evaluate) -> Evaluation:
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
             grouped=record.group is None or answered.grouped,
         )
-        page = evaluation_report(
+        facts = _facts(done, overlapping=overlap is not None and overlap.excessive)
+        which = f"{facts.which} of {messages.shown(table.record.source)}"
+        page = answers_report(
+            f"evaluate: {uri}",
             uri,
             record,
-            table,
-            answered,
-            done.report,
-            _meaning(done),
-            fitted=done.fitted,
-            proves=not done.fitted and done.grouped and not (overlap and overlap.excessive),
-            calibrated_by=calibrated_by,
-            settings=settings,
-            run_id=run_id,
+            replace(facts, which=which),
+            (table, answered),
+            calibrated_by,
+            settings.model_dump(),
+            run_id,
         )
         _log(done, page)
     return done
@@ -134,13 +137,15 @@ class FreshRows(NamedTuple):
         return answered, compare_with_calibration(calibrated_by, answered)
 
 
-def _meaning(done: Evaluation) -> list[str]:
-    """Return what the bounds mean."""
-    return facts.measured_meaning(
+def _facts(done: Evaluation, *, overlapping: bool) -> Facts:
+    """Return what may be said, less where the calibration used more rows than chance explains."""
+    return words.evaluation_facts(
+        done.classifier,
         done.report,
         fitted=done.fitted,
+        proves=not done.fitted and done.grouped and not overlapping,
         n_shared=done.n_shared,
-        group=None if done.grouped else done.classifier.group,
+        grouped=done.grouped,
         n_invalid=done.n_invalid,
     )
 
@@ -151,36 +156,19 @@ def _log(done: Evaluation, page: Report) -> None:
     counts = {"n_invalid": done.n_invalid, "n_shared": done.n_shared}
     metrics = {f"{prefix}{name}": float(n) for name, n in counts.items() if n is not None}
     runs.log_metrics(metrics | report_metrics(report, prefix=prefix))
+    more = "More is in the artifact report.html."
     runs.set_tags(
         {runs.MODEL_URI: done.model_uri, "scrib.base_model": record.base.name},
-        "\n\n".join(
-            [
-                page.verdict,
-                f"{done.model_uri} on {report.n:,} rows. "
-                + " ".join([words.abstentions(report), *page.rule_sentences]),
-                " ".join([*_meaning(done), "More is in the artifact report.html."]),
-                words.class_markdown(report, record.risk_targets, bounds=not done.fitted),
-            ]
-        ),
+        words.note(words.summarize(page.facts, done.model_uri, more)),
     )
-    runs.log_class_table(report, record.risk_targets, "classes.json")
+    runs.log_rows(page.facts.table.records(), "classes.json")
     documents, drawn = page_files(page)
     runs.log_texts_and_figures({"report.json": to_json(report), **documents}, drawn)
 
 
 def summary(done: Evaluation) -> str:
     """Return what a person wants to see at the end."""
-    report, targets = done.report, done.classifier.risk_targets
-    table = words.class_rows(report, targets, bounds=not done.fitted, most=words.MOST_PRINTED)
-    told = [
-        f"{done.model_uri} on {report.n:,} rows:",
-        "",
-        words.plain_table(table),
-        *words.folded(report, words.MOST_PRINTED),
-        "",
-        words.abstentions(report),
-        *words.measured_candidates(done.classifier, report),
-        *_meaning(done),
-        f"logged to run {done.run_id}; its artifact report.html shows more",
-    ]
-    return "\n".join(told)
+    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    # an evaluation does not say how many shared rows chance explains: any one proves nothing here
+    facts = _facts(done, overlapping=bool(done.n_shared))
+    return words.terminal(words.summarize(facts, done.model_uri, where))

@@ -23,6 +23,7 @@ from scrib_mlflow.registry import runs
 from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import figures
+from scrib_mlflow.report.facts import class_table
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.scored import count_answers
@@ -78,11 +79,12 @@ def _evaluate(
     metrics = report_metrics(report) | {"n_invalid": float(n_invalid)}
     defined = {name: value for name, value in metrics.items() if not np.isnan(value)}
     title = f"{record.base.name}, {report.n:,} rows"
-    figure = figures.class_figure(report, record.risk_targets, title=title, bounds=True)
+    table = class_table(report, record.risk_targets)
+    figure = figures.class_figure(table, title=title)
     path, text = f"{FOLDER}/report.json", to_json(report)
     with runs.resumed(run_id):
         runs.log_metrics(defined, model_id=model_id or model.metadata.model_id)
-        runs.log_class_table(report, record.risk_targets, f"{FOLDER}/classes.json")
+        runs.log_rows(table.records(), f"{FOLDER}/classes.json")
         runs.log_texts_and_figures({path: text}, {f"{FOLDER}/classes.png": figure})
     artifact = JsonEvaluationArtifact(uri=f"runs:/{run_id}/{path}", content=text)
     return EvaluationResult(metrics=defined, artifacts={"scrib_report": artifact})

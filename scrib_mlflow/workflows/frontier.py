@@ -20,19 +20,8 @@ from scrib_mlflow.options import Frontier
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry
 from scrib_mlflow.registry import ledger, runs
-from scrib_mlflow.report import words
-from scrib_mlflow.report.frontier import (
-    class_figure,
-    class_rows,
-    frontier_figure,
-    legend,
-    metrics,
-    point_rows,
-    rows_sentence,
-    sentences,
-    sweep_figure,
-    target_rows,
-)
+from scrib_mlflow.report import frontier as frontier_report, words
+from scrib_mlflow.report.facts import Summary
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
@@ -150,30 +139,22 @@ def _draw(
 
 def _log(done: Explored, base: Base) -> None:
     found = done.frontier
-    runs.log_metrics(metrics(found))
-    runs.log_rows(point_rows(found), "frontier.json")
+    runs.log_metrics(frontier_report.metrics(found))
+    runs.log_rows(frontier_report.point_rows(found), "frontier.json")
     figures = {
-        "figures/frontier.png": frontier_figure(found, base.name),
-        "figures/class_abstention.png": class_figure(found, base.name),
-        "figures/one_class.png": sweep_figure(found, base.name),
+        "figures/frontier.png": frontier_report.frontier_figure(found, base.name),
+        "figures/class_abstention.png": frontier_report.class_figure(found, base.name),
+        "figures/one_class.png": frontier_report.sweep_figure(found, base.name),
     }
     runs.log_texts_and_figures(
         {"target_frontier.json": to_json(found)},
         {path: figure for path, figure in figures.items() if figure is not None},
     )
-    note = "\n\n".join(
-        [
-            f"{base.uri}: {rows_sentence(found)}",
-            " ".join([*sentences(found), rows_used(done)]),
-            words.markdown_table(target_rows(found)),
-            words.markdown_table(class_rows(found)),
-        ]
-    )
     tags = {
         **runs.base_tags(base, done.data),
         ledger.LOOKED: "false" if done.use is None else "true",
     }
-    runs.set_tags(tags, note[: words.MOST_CHARACTERS])
+    runs.set_tags(tags, words.note(_summary(done, "frontier.json has every point.")))
 
 
 def rows_used(done: Explored) -> str:
@@ -189,19 +170,8 @@ def rows_used(done: Explored) -> str:
 
 def summary(done: Explored) -> str:
     """Return what a person wants to see at the end."""
-    found = done.frontier
-    return "\n".join(
-        [
-            f"{done.model_uri}: {rows_sentence(found)}",
-            "",
-            words.plain_table(target_rows(found)),
-            "",
-            words.plain_table(class_rows(found)),
-            "",
-            *legend(found),
-            "",
-            *sentences(found),
-            rows_used(done),
-            f"logged to run {done.run_id}",
-        ]
-    )
+    return words.terminal(_summary(done, f"Logged to run {done.run_id}."))
+
+
+def _summary(done: Explored, where: str) -> Summary:
+    return frontier_report.summary(done.frontier, done.model_uri, rows_used(done), where)

@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import mlflow
-from matplotlib.figure import Figure
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
@@ -34,7 +33,6 @@ from scrib_mlflow.registry import alias, ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored, read_stored
 from scrib_mlflow.registry.runs import certificate_metrics, report_metrics
 from scrib_mlflow.report import page, words
-from scrib_mlflow.report.page import gate_report
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
 from scrib_mlflow.workflows.evaluate import FreshRows
 from scrib_mlflow.workflows.policy import decide, find_damage
@@ -350,9 +348,9 @@ def _log(review: Review, decision: Decision) -> None:
     if certificate is not None:
         metrics |= certificate_metrics(certificate, record.classes)
     runs.log_metrics(metrics)
-    runs.log_class_table(measured, decision.policy.risk_targets, "classes.json", certificate)
-    drawn = _log_page(review, decision, {alias.GATE: alias.word(decision)})
-    runs.log_texts_and_figures({"decision.json": to_json(decision)}, drawn)
+    report = _log_page(review, decision, {alias.GATE: alias.word(decision)})
+    runs.log_rows(report.facts.asked.records(), "classes.json")
+    runs.log_texts_and_figures({"decision.json": to_json(decision)}, {})
 
 
 def _mark_failed(client: mlflow.MlflowClient, review: Review, decision: Decision) -> None:
@@ -371,51 +369,29 @@ def _mark_failed(client: mlflow.MlflowClient, review: Review, decision: Decision
 
 def _log_page(
     review: Review, decision: Decision, tags: dict[str, str], failure: str = ""
-) -> dict[str, Figure]:
-    """Log the report and the note that sums it up, and return the report's figures."""
-    report = gate_report(
-        decision,
-        review.candidate.stored.record,
-        review.rows.table if review.rows is not None else None,
-        review.answered,
+) -> page.Report:
+    """Log the report and the note that sums it up, and return the report."""
+    record, rows, answered = review.candidate.stored.record, review.rows, review.answered
+    report = page.answers_report(
+        f"gate: {decision.model_uri} for {decision.policy.alias}",
+        decision.model_uri,
+        record,
+        words.gate_facts(decision, record, failure),
+        None if rows is None or answered is None else (rows.table, answered),
         review.candidate.calibrated_by,
-        review.settings,
+        review.settings.model_dump(),
         review.run_id,
-        failure,
     )
     documents, drawn = page.page_files(report)
-    runs.log_texts_and_figures(documents, {})
-    table = words.markdown_table([("check", "", "found"), *report.checks])
-    note = f"{report.verdict} More is in the artifact report.html.\n\n{table}"
-    runs.set_tags(tags, note[: words.MOST_CHARACTERS])
-    return drawn
+    runs.log_texts_and_figures(documents, {} if failure else drawn)
+    more = "More is in the artifact report.html."
+    runs.set_tags(tags, words.note(words.summarize(report.facts, decision.model_uri, more)))
+    return report
 
 
 def summary(done: Gated) -> str:
     """Return what a person wants to see at the end."""
-    decision = done.decision
-    lines = [
-        f"{decision.model_uri} for the alias {done.alias}:",
-        "",
-        words.plain_list(words.rows_of_checks(decision)),
-        "",
-    ]
-    if decision.fresh is not None:
-        fresh, report = decision.fresh, decision.fresh.report
-        table = words.fresh_rows(
-            fresh, done.classifier, decision.policy.evidence, words.MOST_PRINTED
-        )
-        lines += [
-            words.plain_table(table),
-            "",
-            f"On {report.n:,} fresh rows: {words.abstentions(report)}",
-        ]
-        if fresh.use is not None:
-            lines.append(words.ledger_sentence(fresh.use))
-    lines.append(words.decision_sentence(decision))
-    if decision.passed and decision.champion not in {"", done.version}:
-        lines.append(
-            f'go back       python -c "import mlflow; mlflow.MlflowClient().'
-            f"set_registered_model_alias('{done.name}', '{done.alias}', '{decision.champion}')\""
-        )
-    return "\n".join([*lines, f"logged to run {done.run_id}; its artifact report.html shows more"])
+    facts = words.gate_facts(done.decision, done.classifier)
+    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    back = words.way_back(done.decision, done.name)
+    return words.terminal(words.summarize(facts, done.decision.model_uri, where, back))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from scrib_mlflow import messages
 from scrib_mlflow.core.certificate import Plan, make_plan, split_rows
 from scrib_mlflow.core.inputs import check_classes
 from scrib_mlflow.core.targets import enforced, known_classes
@@ -15,7 +14,8 @@ from scrib_mlflow.errors import InvalidLabelsError
 from scrib_mlflow.options import Calibrate, Plan as PlanSettings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
-from scrib_mlflow.report import figures, words
+from scrib_mlflow.report import words
+from scrib_mlflow.report.plan import plan_figure, plan_summary
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import ScoredRows
 from scrib_mlflow.rows.tables import Table, read_rows
@@ -62,11 +62,9 @@ def run(settings: PlanSettings) -> Planned:
         runs.log_table_input(table.some_rows(), table.record, settings.label, "plan")
         runs.log_metrics({"chance": planned.chance})
         runs.log_texts_and_figures(
-            {"plan.json": to_json(planned)}, {"figures/plan.png": figures.plan_figure(planned)}
+            {"plan.json": to_json(planned)}, {"figures/plan.png": plan_figure(planned)}
         )
-        rows = words.plan_rows(planned)[: words.MOST_CLASSES + 1]
-        note = f"{words.plan_sentence(planned)}\n\n{words.markdown_table(rows)}"
-        runs.set_tags({}, note[: words.MOST_CHARACTERS])
+        runs.set_tags({}, words.note(plan_summary(planned, "plan.json has all figures.")))
     return Planned(run_id=run_id, plan=planned)
 
 
@@ -118,28 +116,4 @@ def plan_certify(
 
 def summary(done: Planned) -> str:
     """Return what a person wants to see at the end."""
-    found = done.plan
-    share = found.by_class[0].assumed_risk / found.by_class[0].target if found.by_class else 0.5
-    rows = words.plan_rows(found)
-    return "\n".join(
-        [
-            words.plain_table(rows[: words.MOST_PRINTED + 1]),
-            *(["…"] if len(rows) > words.MOST_PRINTED + 1 else []),
-            "",
-            "least possible       the lowest target that the certify rows can certify, all of them "
-            "certain and right",
-            "certain rows needed  to certify the target without an error",
-            f"for {messages.percent(found.wanted):17}certain rows of each class with which all of "
-            f"them pass with this chance, if the true risk is {share:g} of its target",
-            "expected, chance     certain rows if the class abstains on "
-            f"{messages.percent(found.abstention)}, and the chance that they pass",
-            "",
-            words.plan_sentence(found),
-            *(
-                [f"{found.n_groups} groups certify; these figures take rows for independent."]
-                if found.n_groups is not None
-                else []
-            ),
-            f"logged to run {done.run_id}",
-        ]
-    )
+    return words.terminal(plan_summary(done.plan, f"Logged to run {done.run_id}."))

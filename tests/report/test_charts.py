@@ -6,6 +6,7 @@ import pytest
 import scrib_mlflow
 from scrib_mlflow.core.reports import Answers, RiskCoverage, SetCount, confusion_counts
 from scrib_mlflow.report import figures
+from scrib_mlflow.report.facts import class_table
 from tests.pages import Page
 
 
@@ -23,7 +24,7 @@ def measure(k=4, n=400):
 def test_the_confusion_figure_shades_shares_of_each_class_and_ends_with_abstentions():
     answers, report, _ = measure()
     counts = confusion_counts(answers)
-    axes = figures.confusion_figure(counts, report, {}).axes[0]
+    axes = figures.confusion_figure(counts, class_table(report, {})).axes[0]
     drawn = axes.images[0].get_array()
     assert np.asarray(drawn) == pytest.approx(counts / counts.sum(axis=1, keepdims=True))
     assert [text.get_text() for text in axes.get_xticklabels()] == [*report.classes, "abstain"]
@@ -33,7 +34,8 @@ def test_the_confusion_figure_shades_shares_of_each_class_and_ends_with_abstenti
 def test_many_classes_are_folded_without_losing_a_row():
     answers, report, _ = measure(k=40, n=2000)
     counts = confusion_counts(answers)
-    shown, columns, table = figures.fold_confusion(counts, report, dict.fromkeys(report.classes, 0))
+    targets = dict.fromkeys(report.classes, 0)
+    shown, columns, table = figures.fold_confusion(counts, class_table(report, targets))
     assert len(shown) == figures.MOST_CLASSES
     assert columns == [*shown, "others", "abstain"]
     rows = [report.classes.index(name) for name in shown]
@@ -59,7 +61,7 @@ def test_the_sets_figure_draws_the_frequent_ones_with_empty_ones_named():
 
 def test_histograms_have_every_row_and_the_threshold():
     answers, report, rule = measure()
-    figure = figures.rule_figure(rule, answers.scores, answers.labels, report, {})
+    figure = figures.rule_figure(rule, answers.scores, answers.labels, class_table(report, {}))
     for axes in figure.axes:
         for stairs in axes.patches:
             assert np.sum(stairs.get_data().values ** 2) == pytest.approx(1)
@@ -69,15 +71,17 @@ def test_histograms_have_every_row_and_the_threshold():
 def test_a_threshold_that_no_score_decides_is_told_in_words():
     answers, report, _ = measure()
     rule = scrib_mlflow.ThresholdRule(thresholds=(-np.inf, np.inf, 0.5, 0.5))
-    drawn = figures.rule_figure(rule, answers.scores, answers.labels, report, {}).axes
+    table = class_table(report, {})
+    drawn = figures.rule_figure(rule, answers.scores, answers.labels, table).axes
     assert [axes.get_xlabel() for axes in drawn[:3]] == ["always a member", "never a member", ""]
 
 
 def test_figures_on_one_page_share_no_ids_and_follow_its_colours():
     answers, report, rule = measure()
+    table = class_table(report, {})
     pages = [
         figures.inline_svg(
-            figures.rule_figure(rule, answers.scores, answers.labels, report, {}), name, "words"
+            figures.rule_figure(rule, answers.scores, answers.labels, table), name, "words"
         )
         for name in ("one", "two")
     ]

@@ -7,6 +7,7 @@ import pytest
 
 import scrib_mlflow
 from scrib_mlflow.report import figures
+from scrib_mlflow.report.facts import class_table
 
 
 @pytest.mark.parametrize("k", [2, 7, 150])
@@ -20,7 +21,7 @@ def test_figures_are_drawn_for_few_and_many_classes_of_any_name(k, name):
     report = scrib_mlflow.evaluate_sets(
         scores, np.array(classes)[labels], thresholds, classes=classes
     )
-    targets = dict.fromkeys(classes[1:], 0.1)
+    table = class_table(report, dict.fromkeys(classes[1:], 0.1))
     rules = [
         scrib_mlflow.ThresholdRule(thresholds=thresholds),
         scrib_mlflow.OptimalRule(
@@ -31,8 +32,8 @@ def test_figures_are_drawn_for_few_and_many_classes_of_any_name(k, name):
         ),
     ]
     drawn = [
-        figures.class_figure(report, targets, title=f"{name} rows", bounds=True),
-        *(figures.rule_figure(rule, scores, labels, report, targets) for rule in rules),
+        figures.class_figure(table, title=f"{name} rows"),
+        *(figures.rule_figure(rule, scores, labels, table) for rule in rules),
     ]
     for figure in drawn:
         target = io.BytesIO()

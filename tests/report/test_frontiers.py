@@ -138,7 +138,7 @@ def test_the_certifiable_curve_never_rises():
     drawn(frontier.frontier_figure(make(certify=False), "x"))
 
 
-def test_small_figures_have_a_panel_a_class_the_dearest_first():
+def test_small_figures_have_a_panel_a_class_the_costliest_first():
     found = make()
     panels = frontier.sweep_figure(found, "x").axes
     assert [axes.get_title() for axes in panels] == [
@@ -161,7 +161,7 @@ def test_many_classes_are_folded_and_told():
     assert (len(by_class.axes), len(one.axes)) == (20, 12)
     assert "20 that abstain most" in by_class.get_suptitle()
     assert "12 of 40 classes" in one.get_suptitle()
-    assert "Of 40 classes the 12 with the most" in " ".join(frontier.sentences(found))
+    assert "Of 40 classes, the 12 with the most" in " ".join(frontier.sentences(found))
     assert len(frontier.class_rows(found)) == 9
 
 
@@ -189,7 +189,7 @@ def test_sentences_answer_which_targets_can_be_afforded():
     assert "lowest target predicted to be certifiable is 3.0 %, at 84.0 % abstention" in words
     assert "the chosen ones are, at 70.0 % abstention" in words
     assert "no certificate" in words
-    assert "The expensive class is '$b_$': allowing it 15.0 % in place of 10.0 % saves 10" in words
+    assert "Class '$b_$' costs the most abstention: a target of 15.0 % in place of 10.0 %" in words
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_sentences_answer_which_targets_can_be_afforded():
 )
 def test_what_cannot_be_certified_is_told_with_the_reason(changed, message):
     words = frontier.certify_sentence(make(certify=False, **changed))
-    assert "Nothing here is predicted to be certifiable" in words
+    assert "No target here is predicted to be certifiable" in words
     assert message in words
 
 
@@ -220,26 +220,26 @@ def test_another_target_of_a_class_is_never_the_chosen_one():
     assert [axes.get_title() for axes in panels] == ["a\n", "\\$b_\\$\n"]
 
 
-def test_a_class_is_expensive_only_where_it_saves_a_point_and_more_than_the_noise():
+def test_a_class_costs_the_most_only_where_it_saves_a_point_and_more_than_the_noise():
     # of '$b_$' a looser target saves 10 points times the slope, of 'a' half of that
     def words(**changed):
         return frontier.class_sentences(make(**changed))[0]
 
-    assert "The expensive class is '$b_$'" in words(band=0.095)
-    assert "does not stand out from the noise of 499 held-out rows" in words(band=0.1)
-    assert "does not stand out from the noise" in words(band=0.04, slope=-1.0)
-    assert "The expensive class is '$b_$'" in words(band=0.001, slope=0.11)
+    assert "Class '$b_$' costs the most" in words(band=0.095)
+    assert "within their noise" in words(band=0.1)
+    assert "as far as 499 held-out rows show" in words(band=0.04, slope=-1.0)
+    assert "Class '$b_$' costs the most" in words(band=0.001, slope=0.11)
     assert "saves less than a point of abstention" in words(band=0.001, slope=0.09)
     # a band of 68.27 % is one standard error wide to either side, and two are asked for
-    assert "The expensive" in words(band=0.049, confidence=0.6827)
+    assert "costs the most" in words(band=0.049, confidence=0.6827)
     assert "noise" in words(band=0.051, confidence=0.6827)
 
 
 def test_where_some_classes_are_swept_no_more_is_said_of_the_others():
     some = make(("a", "b", "c"), swept=("a", "b"), band=0.3)
-    assert "No class of those swept is seen to be expensive" in " ".join(frontier.sentences(some))
+    assert "No class of those swept costs much" in " ".join(frontier.sentences(some))
     every = make(("a", "b", "c"), band=0.3)
-    assert "No class is seen to be expensive" in " ".join(frontier.sentences(every))
+    assert "No class costs much" in " ".join(frontier.sentences(every))
 
 
 @pytest.mark.parametrize(

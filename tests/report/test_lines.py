@@ -3,7 +3,8 @@
 import numpy as np
 
 import scrib_mlflow
-from scrib_mlflow.report import facts
+from scrib_mlflow.report.facts import class_table
+from scrib_mlflow.report.words import measured_sentence
 
 CLASSES = ["safe", "unclear", "bad", "silent", "absent", "free"]
 TARGETS = dict.fromkeys(CLASSES[:5], 0.1)
@@ -25,12 +26,12 @@ def measure():
     return scrib_mlflow.evaluate_sets(np.array(sets), labels, [0.5] * 6, classes=CLASSES)
 
 
-def statuses(found):
-    return {line.name: line.status for line in found}
+def statuses(table):
+    return {row.name: row.status for row in table.rows}
 
 
 def test_a_measured_status_compares_bound_risk_and_target():
-    found = statuses(facts.measured_lines(measure(), TARGETS, 0.1, proves=True))
+    found = statuses(class_table(measure(), TARGETS, 0.1))
     assert found == {
         "safe": "bound within target",
         "unclear": "bound above target",
@@ -43,21 +44,21 @@ def test_a_measured_status_compares_bound_risk_and_target():
 
 
 def test_where_bounds_mean_nothing_there_are_none_and_nothing_is_within():
-    found = facts.measured_lines(measure(), TARGETS, None, proves=False)
-    assert all(np.isnan(line.upper) for line in found)
+    found = class_table(measure(), TARGETS, proves=False)
+    assert all(np.isnan(row.bound) for row in found.rows)
     assert statuses(found)["safe"] == statuses(found)["unclear"] == "nothing proved"
     assert statuses(found)["bad"] == "risk above target"
-    assert not any(line.tone == "good" for line in found)
+    assert not any(row.tone == "good" for row in found.rows)
 
 
 def test_the_sentence_of_a_measurement_counts_what_is_within_and_names_what_is_above():
-    found = facts.measured_lines(measure(), TARGETS, None, proves=True)
-    told = facts.measured_sentence(found, fitted=False)
+    found = class_table(measure(), TARGETS)
+    told = measured_sentence(found, fitted=False)
     assert told == (
         "Measured: the upper bound is within its target for 1 of 5 risks; measured above it: "
         "bad (40.0 %)."
     )
-    assert "Nothing is proved" in facts.measured_sentence(found, fitted=True)
+    assert "Nothing is proved" in measured_sentence(found, fitted=True)
 
 
 def test_fresh_rows_certify_what_the_policy_asks_for():
@@ -69,16 +70,38 @@ def test_fresh_rows_certify_what_the_policy_asks_for():
     certificate = scrib_mlflow.certify_sets(
         scores, labels, [0.5] * 6, {"safe": 0.1, "bad": 0.1}, classes=CLASSES, waive=waived
     )
-    found = statuses(facts.certificate_lines(measure(), certificate, without="not asked"))
+    table = class_table(measure(), {}, certificate=certificate, unclaimed="not asked")
+    found = statuses(table)
     assert found["free"] == "not asked"
     assert found["bad"] == "not certified"
     assert found["safe"] == "passes alone"
 
 
 def test_what_is_refuted_stands_beside_the_target_that_the_version_claims():
-    found = facts.refuted_lines(measure(), {"safe": 0.2, "bad": 0.07}, None, ["bad"])
-    by_name = {line.name: line for line in found}
+    found = class_table(measure(), {"safe": 0.2, "bad": 0.07}, refuted=["bad"])
+    by_name = {row.name: row for row in found.rows}
     assert (by_name["bad"].target, by_name["bad"].status) == (0.07, "refuted")
     assert (by_name["safe"].target, by_name["safe"].status) == (0.2, "not refuted")
     assert by_name["free"].status == "no target"
     assert by_name["bad"].tone == "bad"
+
+
+def test_a_version_that_was_changed_is_said_to_be_certified_nowhere():
+    table = class_table(measure(), TARGETS, 0.1).changed()
+    assert set(statuses(table).values()) == {"not as registered"}
+    assert not any(row.tone == "good" for row in table.rows)
+
+
+def test_the_logged_table_has_the_columns_promised_and_bounds_even_where_they_prove_nothing():
+    measured = "class rows certain wrong risk risk_upper target miscoverage abstention"
+    records = class_table(measure(), TARGETS, 0.1, proves=False).records()
+    assert [record["class"] for record in records] == CLASSES
+    assert all(list(record) == measured.split() for record in records)
+    assert records[0]["risk_upper"] == measure().by_class["safe"].risk_upper
+    certificate = scrib_mlflow.certify_sets(
+        np.eye(6), CLASSES, [0.5] * 6, {"safe": 0.1}, classes=CLASSES, waive=CLASSES[1:]
+    )
+    records = class_table(measure(), {"safe": 0.1}, certificate=certificate).records()
+    claimed = f"{measured} p_value risk_upper_simultaneous status"
+    assert all(list(record) == claimed.split() for record in records)
+    assert [record["status"] for record in records[1:]] == ["waived"] * 5

@@ -8,7 +8,8 @@ import pytest
 
 import scrib_mlflow
 from scrib_mlflow.core.reports import Answers
-from scrib_mlflow.report import facts, page
+from scrib_mlflow.report import page, words
+from scrib_mlflow.report.facts import Facts, class_table
 from tests.pages import Page, read_tables
 
 HOSTILE = (
@@ -38,20 +39,22 @@ def make(classes, scores, labels, rule, *, targets=None, keys=None):
         classes=classes,
     )
     targets = dict.fromkeys(classes, 0.1) if targets is None else targets
-    found = facts.measured_lines(measured, targets, None, proves=True)
+    table = class_table(measured, targets)
     return page.Report(
         title=f"evaluate: {classes[0]}",
-        stamp="measured",
-        tone="plain",
-        verdict=facts.measured_sentence(found, fitted=False),
-        sentences=(f"Of {classes[-1]}.",),
-        lines=tuple(found),
-        lines_title="Risks",
-        measured=measured,
-        which="rows",
+        facts=Facts(
+            stamp="measured",
+            tone="plain",
+            verdict=words.measured_sentence(table, fitted=False),
+            provisos=(f"Of {classes[-1]}.",),
+            report=measured,
+            which="rows",
+            table=table,
+            asked=table,
+            heading="Risks",
+        ),
+        sentences=(),
         rule=rule,
-        rule_sentences=(),
-        targets=targets,
         rows=page.ReportRows(
             answers=Answers(scores, labels, sets),
             table=f"{classes[0]}.parquet",
@@ -59,7 +62,7 @@ def make(classes, scores, labels, rule, *, targets=None, keys=None):
             keys=keys,
         ),
         elsewhere="",
-        facts=(("data", classes[0]),),
+        made_from=(("data", classes[0]),),
         parameters=(("label", classes[0]),),
     )
 

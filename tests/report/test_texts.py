@@ -10,6 +10,7 @@ import scrib_mlflow
 from scrib_mlflow.messages import safe_names
 from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import words
+from scrib_mlflow.report.facts import Summary, class_table
 
 NAMES = ["~", "a/b", "a:b", "A_B", "", ".", "..", "x" * 300, "größe", "n 1", "100%", "a\nb"]
 
@@ -45,7 +46,8 @@ def test_metrics_of_the_fit_carry_a_prefix_and_the_names_promised():
 def test_a_table_in_markdown_stays_within_the_limit_and_says_what_it_leaves_out(k):
     classes = [f"class number {j} with a rather long name" for j in range(k)]
     report = report_of(classes)
-    text = words.class_markdown(report, dict.fromkeys(classes, 0.1), bounds=True)
+    table = words.text_table(class_table(report, dict.fromkeys(classes, 0.1)))
+    text = words.note(Summary(verdict="Measured.", tables=(table,), where="There."))
     assert len(text) <= words.MOST_CHARACTERS
     shown = len(re.findall(r"^\| class number", text, re.MULTILINE))
     assert shown >= 2
@@ -55,14 +57,41 @@ def test_a_table_in_markdown_stays_within_the_limit_and_says_what_it_leaves_out(
 def test_a_folded_table_keeps_the_classes_with_the_greatest_excess():
     report = report_of([f"c{j}" for j in range(30)], n=30_000)
     targets = dict.fromkeys(report.classes, 0.999) | {"c7": 0.001}
-    rows = words.class_rows(report, targets, bounds=False, most=1)
-    assert [row[0] for row in rows] == ["class", "c7"]
+    rows, said = words.fold(words.text_table(class_table(report, targets, 0.1)), 1)
+    assert [row[0] for row in rows] == ["class", "c7", "overall"]
+    assert said.startswith("The 1 of 30 classes with the greatest excess")
 
 
 def test_an_undefined_risk_is_a_dash_and_bars_in_names_break_no_table():
     report = scrib_mlflow.evaluate_sets(
         [[0.9, 0.9], [0.9, 0.9]], ["a|b", "c"], [0.5, 0.5], classes=["a|b", "c"]
     )
-    rows = words.class_rows(report, {"c": 0.1}, bounds=False)
-    assert rows[1][4:6] == ("-", "none")
+    rows = words.text_table(class_table(report, {"c": 0.1})).rows
+    assert rows[1][4] == "-"
+    assert rows[1][6] == "none"
     assert r"a\|b" in words.markdown_table(rows)
+
+
+def test_a_terminal_shows_the_verdict_first_and_a_table_of_at_most_a_dozen_classes():
+    report = report_of([f"c{j}" for j in range(30)], n=30_000)
+    table = words.text_table(class_table(report, dict.fromkeys(report.classes, 0.1)))
+    summary = Summary(
+        verdict="Measured.",
+        sentences=("One proviso.",),
+        tables=(table,),
+        notes=("It answers.",),
+        steps=(("gate it", "gate"), ("serve", "serve it")),
+        where="There.",
+    )
+    lines = words.terminal(summary).splitlines()
+    assert lines[:4] == ["Measured.", "One proviso.", "", lines[3]]
+    assert lines[3].split()[:2] == ["class", "rows"]
+    assert lines[-6:] == ["", "It answers.", "", "gate it  gate", "serve    serve it", "There."]
+    assert len(lines) == 23
+
+
+def test_control_characters_of_a_name_reach_no_terminal():
+    report = report_of(["a\x1b[2Jb", "c\nd"])
+    text = words.plain_table(words.text_table(class_table(report, {})).rows)
+    assert "\x1b" not in text
+    assert len(text.splitlines()) == 3

@@ -99,7 +99,7 @@ def test_what_cannot_be_certified_is_registered_as_such_with_reasons(mixture):
     version = mlflow.MlflowClient().get_model_version(done.name, done.version)
     assert version.tags["scrib.certified"] == "false"
     assert "Not certified" in version.description
-    assert "In the way: hard" in version.description
+    assert "Class hard needs" in version.description
     path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
     assert record.rule == path.steps[0].rule
 

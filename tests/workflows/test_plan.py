@@ -37,7 +37,7 @@ def test_the_command_prints_a_table_and_a_verdict(rows):
     )
     assert done.exit_code == 0
     assert "certain rows needed" in done.output
-    assert "nothing can be certified, because of" in done.output
+    assert "By the plan, nothing can be certified: too few certify rows of" in done.output
     assert "299" in done.output
 
 

@@ -12,7 +12,8 @@ from mlflow.exceptions import MlflowException
 import scrib_mlflow
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.registry.models import read_stored
-from scrib_mlflow.report.words import headline
+from scrib_mlflow.report.words import verdict_sentences
+from scrib_mlflow.workflows import calibrate
 from scrib_mlflow.workflows.gate import summary
 from tests.models import FEATURES, draw_mixture
 from tests.pages import Page, read_tables
@@ -23,6 +24,10 @@ pytestmark = pytest.mark.usefixtures("real_page")
 SECTIONS = ["certificate", "abstention", "sets", "scores", "confusion", "examples"]
 SECTIONS += ["risk-coverage", "run"]
 FIGURES = {"classes", "confusion", "risk_coverage", "sets", "thresholds"}
+
+
+def headline(record):
+    return verdict_sentences(record)[0]
 
 
 def load(run_id, name="report.html"):
@@ -139,7 +144,7 @@ def test_a_gate_without_rows_says_so_and_where_they_are():
     done = scrib_mlflow.gate(f"models:/{NAME}/2")
     text = load(done.run_id)
     assert "Refused" in words(text)
-    assert "only the stored certificate was asked" in words(text)
+    assert "only the stored certificate was checked" in words(text)
     assert f"report.html of run {calibrated_by('2')}" in words(text)
     assert list(Page(text).sections) == ["checks", "certificate", "abstention", "elsewhere", "run"]
 
@@ -150,7 +155,7 @@ def test_a_changed_version_is_not_said_to_be_certified():
     path.write_text(path.read_text().replace('"n_wrong": ', '"n_wrong": 1'))
     done = scrib_mlflow.gate(f"models:/{NAME}/1")
     text = load(done.run_id)
-    assert "not to be relied on" in words(text)
+    assert "Do not rely on what its scrib.json says" in words(text)
     assert "Certified" not in words(text)
     assert {row[7] for row in read_tables(text)[1][1:]} == {"not as registered"}
 
@@ -206,6 +211,21 @@ def test_a_report_that_cannot_be_drawn_undoes_nothing(monkeypatch):
     assert "<ink>" not in told
     gated = scrib_mlflow.gate(done.model_uri)
     assert "could not be drawn" in load(gated.run_id)
+
+
+@pytest.mark.usefixtures("certified")
+def test_a_calibration_prints_its_verdict_first_and_the_next_steps_last():
+    record = read_stored(f"models:/{NAME}/1").record
+    names = {"name": NAME, "version": "1", "alias": "candidate", "model_uri": f"models:/{NAME}/1"}
+    done = calibrate.Calibration(**names, run_id="abc", classifier=record)
+    lines = calibrate.summary(done).splitlines()
+    assert len(lines) <= 25
+    assert lines[0] == headline(record)
+    table = [line.split() for line in lines if line.endswith("certified")]
+    assert [row[0] for row in table] == list(record.classes)
+    assert f"python -m scrib_mlflow gate --model_uri models:/{NAME}/1" in lines[-3]
+    assert f"mlflow models serve -m models:/{NAME}@candidate --env-manager local" in lines[-2]
+    assert "report.html of run abc" in lines[-1]
 
 
 @pytest.mark.usefixtures("certified")
