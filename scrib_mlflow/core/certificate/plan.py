@@ -123,13 +123,7 @@ def _more_than_enough(target: float, risk: float, level: float, chance: float) -
 
 
 def _plan_class(
-    name: str,
-    n: int,
-    target: float,
-    level: float,
-    certain: float,
-    risk_share: float,
-    chance: float,
+    name: str, n: int, target: float, level: float, certain: float, risk_share: float, chance: float
 ) -> ClassPlan:
     risk = min(risk_share * target, 1.0)
     n_certain = math.floor(n * certain)

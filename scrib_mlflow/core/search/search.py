@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scrib_mlflow.core.inputs import Floats, Progress
+from scrib_mlflow.core.inputs import Floats, Ints, Progress
 from scrib_mlflow.core.loss import PENALTY, TWO_SIDED, Objective
 from scrib_mlflow.core.search.kernels import HIGHEST, State, place
 from scrib_mlflow.core.search.levels import (
@@ -28,7 +27,7 @@ HALF_WINDOW = 3.0  # in standard errors of a rank
 LEAST_HALF_WINDOW = 30
 FAMILIES = ("own", "other", "rank", "equal", "high", "other", "equal", "rank", "own", "high")
 EQUAL_SHARES = (0.3, 0.6, 0.1, 0.9, 0.2, 0.45, 0.75, 0.05)
-Cuts = NDArray[np.int64]
+Cuts = Ints
 FULL = np.inf  # the penalty as asked for
 FIRST_PENALTIES = (30.0, 300.0)
 NEXT_PENALTIES = (300.0, 3000.0)
@@ -52,9 +51,9 @@ MOST_WINDOWS = 3
 class Ranks(NamedTuple):
     """The sorted scores of a sample, by threshold."""
 
-    scores: NDArray[np.float64]  # (g, n)
+    scores: Floats  # (g, n)
 
-    def window(self, thresholds: NDArray[np.float64], width: float) -> Window:
+    def window(self, thresholds: Floats, width: float) -> Window:
         """Return the window around thresholds, `width` times the usual."""
         g, n = self.scores.shape
         half = int(width * max(LEAST_HALF_WINDOW, HALF_WINDOW * np.sqrt(n)))
@@ -66,7 +65,7 @@ class Ranks(NamedTuple):
         tied = low >= high
         return Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
 
-    def of(self, thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
+    def of(self, thresholds: Floats) -> Ints:
         """Return the ranks of thresholds."""
         found = [np.searchsorted(s, t) for s, t in zip(self.scores, thresholds, strict=True)]
         return np.array(found, dtype=np.int64)
@@ -196,7 +195,7 @@ class Tools(NamedTuple):
     level: Level
     state: State
     scratch: Scratch
-    pairs: NDArray[np.int64]  # (p, 2)
+    pairs: Ints  # (p, 2)
 
 
 def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
@@ -404,7 +403,7 @@ class Chain(NamedTuple):
     """Objectives in order, and the thresholds to start from."""
 
     tasks: Sequence[Task]  # of the same data
-    thresholds: NDArray[np.float64]  # (g,)
+    thresholds: Floats  # (g,)
 
 
 def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> list[list[Best]]:
@@ -441,9 +440,7 @@ def _open_everywhere(task: Task, number: int) -> Tools:
     )
 
 
-def _descend_in_windows(
-    task: Task, thresholds: NDArray[np.float64], ranks: Ranks, number: int
-) -> Best:
+def _descend_in_windows(task: Task, thresholds: Floats, ranks: Ranks, number: int) -> Best:
     """Descend in windows that move on until the thresholds lie inside."""
     for _ in range(MOST_WINDOWS):
         window = ranks.window(thresholds, WINDOW)
@@ -457,7 +454,7 @@ def _descend_in_windows(
     return best
 
 
-def _descend(task: Task, tools: Tools, thresholds: NDArray[np.float64]) -> Best:
+def _descend(task: Task, tools: Tools, thresholds: Floats) -> Best:
     level, state = tools.level, tools.state
     run_descent(tools, task.objective, level.cuts(thresholds), EVERY_PAIR)
     cuts = state.cuts.copy()
