@@ -268,13 +268,13 @@ def own_probabilities(
 ) -> Floats:
     """Return (n,) the probability of the true class where the rule abstains, NaN elsewhere."""
     plain = asdict(rule)
-    own = np.empty(len(labels))
+    abstained = np.empty(len(labels))
     for of in row_blocks(len(labels)):
         probabilities = recalibrated(plain["recalibration"], scores[of])
         _, value = answer_values(plain, probabilities)
         true = probabilities[np.arange(len(value)), labels[of]]
-        own[of] = np.where(value < 0, true, np.nan)
-    return own
+        abstained[of] = np.where(value < 0, true, np.nan)
+    return abstained
 
 
 def threshold_rank(n: int, coverage: float) -> int:
@@ -293,11 +293,11 @@ def threshold_between(at: float, below: float | None) -> float:
     return at if below is None else below + (at - below) / 2
 
 
-def _threshold(own: Floats, coverage: float) -> float:
+def _threshold(probabilities: Floats, coverage: float) -> float:
     """Return the threshold that the probabilities of a class give, -inf where they are too few."""
-    m = threshold_rank(len(own), coverage)
+    m = threshold_rank(len(probabilities), coverage)
     if m < 1:
         return float("-inf")
-    lowest = np.partition(own, m - 1)[:m]
+    lowest = np.partition(probabilities, m - 1)[:m]
     lower = lowest[lowest < lowest[-1]]
     return threshold_between(float(lowest[-1]), float(lower.max()) if len(lower) else None)

@@ -180,8 +180,8 @@ def class_quotas(sizes: ArrayLike, most: int) -> Ints:
 
 def class_weights(sizes: ArrayLike, quotas: ArrayLike) -> Floats:
     """Return how many rows of its class each kept row stands for; 1 where all or none are kept."""
-    counts, kept = (np.asarray(values, dtype=np.int64) for values in (sizes, quotas))
-    return np.where(kept > 0, counts / np.maximum(kept, 1), 1.0)
+    counts, quota = (np.asarray(values, dtype=np.int64) for values in (sizes, quotas))
+    return np.where(quota > 0, counts / np.maximum(quota, 1), 1.0)
 
 
 def keep_rows(
@@ -190,12 +190,12 @@ def keep_rows(
     quotas: Ints,  # (k,)
 ) -> Bools:
     """Return which rows to keep: of each class as many as its quota, those of the highest order."""
-    kept = np.zeros(len(labels), dtype=np.bool_)
+    keep = np.zeros(len(labels), dtype=np.bool_)
     for label, quota in enumerate(quotas.tolist()):
         rows = np.flatnonzero(labels == label)
         left_out = len(rows) - quota
         if left_out <= 0:
-            kept[rows] = True
+            keep[rows] = True
         elif quota > 0:
-            kept[rows[np.argpartition(order[rows], left_out)[left_out:]]] = True
-    return kept
+            keep[rows[np.argpartition(order[rows], left_out)[left_out:]]] = True
+    return keep

@@ -128,7 +128,7 @@ def _loss_and_slope(
     n, k = inputs.shape
     logits = inputs * x[:k] + x[k:]
     logits -= logits.max(axis=1, keepdims=True)
-    own = logits[np.arange(n), labels]
+    of_label = logits[np.arange(n), labels]
     np.exp(logits, out=logits)
     total = logits.sum(axis=1)
     logits /= total[:, None]
@@ -136,7 +136,7 @@ def _loss_and_slope(
     logits *= weights[:, None]
     away = np.concatenate([x[:k] - 1.0, x[k:]])
     pull = ridge @ away
-    loss = float(((np.log(total) - own) * weights).sum()) + 0.5 * float(away @ pull)
+    loss = float(((np.log(total) - of_label) * weights).sum()) + 0.5 * float(away @ pull)
     slope = np.concatenate([np.einsum("nk,nk->k", logits, inputs), logits.sum(axis=0)]) + pull
     count = weights.sum()
     return loss / count, slope / count

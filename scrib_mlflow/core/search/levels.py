@@ -1,4 +1,7 @@
-"""Levels: the rows that thresholds inside a window can move, arranged for the kernels."""
+"""Levels: the rows that thresholds inside a window can move, arranged for the kernels.
+
+Thresholds g serve a class each, or the last of them all classes that share one.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ PARTS = {  # fields of `Rows` that are joined from those of each threshold
     "entry_start": np.int64,
     "entry_row": np.int32,
     "entry_second": np.bool_,
-    "own_start": np.int64,
-    "own_class": np.int32,
-    "own_weight": np.float64,
+    "label_start": np.int64,
+    "label_class": np.int32,
+    "label_weight": np.float64,
     "size_at": np.float64,
 }
 
@@ -226,7 +229,8 @@ def build_level(
         levels = len(entries.values)
         highest = levels - int(np.isposinf(high) and not allow_never)
         table[g] = max(served, 0), levels, max(highest, 0), sum(map(len, parts["entry_start"]))
-        _append(parts, "entry", entries.start, entries.order % max(n_moving, 1))
+        parts["entry_start"].append(entries.start + sum(map(len, parts["entry_row"])))
+        parts["entry_row"].append(entries.order % max(n_moving, 1))
         parts["entry_second"].append(entries.order >= n_moving)
         if everything is not None:
             at = place_values(everything, entries.values, low, high)
@@ -298,28 +302,18 @@ def _track(
         mass = np.bincount(at + 1, np.tile(part.weights, len(members)), levels + 2)
         parts["size_at"].append(np.cumsum(mass[::-1])[::-1][1:])
     if track.missed:
-        own = part.soft[:, members].T
+        weight = part.soft[:, members].T
         if part.hard:
-            own = (part.labels == members[:, None]) * part.weights
-        own, who = own.ravel(), np.repeat(members, len(part.weights))
-        never = (at < 0) & (own > 0)
-        np.add.at(class_counts[:, MISSED], who[never], own[never])
-        live = np.flatnonzero((at >= 0) & (at < levels) & (own > 0))
+            weight = (part.labels == members[:, None]) * part.weights
+        weight, who = weight.ravel(), np.repeat(members, len(part.weights))
+        never = (at < 0) & (weight > 0)
+        np.add.at(class_counts[:, MISSED], who[never], weight[never])
+        live = np.flatnonzero((at >= 0) & (at < levels) & (weight > 0))
         live = live[np.argsort(at[live], kind="stable")]
         start = np.searchsorted(at[live], np.arange(levels + 1))
-        _append(parts, "own", start, None)
-        parts["own_class"].append(who[live])
-        parts["own_weight"].append(own[live])
-
-
-def _append(
-    parts: dict[str, list[NDArray[Any]]], name: str, start: Ints, rows: Ints | None
-) -> None:
-    """Append starts, shifted past what is there already, and rows where given."""
-    there = parts["own_class"] if name == "own" else parts["entry_row"]
-    parts[f"{name}_start"].append(start + sum(map(len, there)))
-    if rows is not None:
-        parts["entry_row"].append(rows)
+        parts["label_start"].append(start + sum(map(len, parts["label_class"])))
+        parts["label_class"].append(who[live])
+        parts["label_weight"].append(weight[live])
 
 
 @kernel
