@@ -7,11 +7,12 @@ import itertools
 import numpy as np
 
 from benchmarks.tables import print_table
-from scrib_mlflow.core.loss import Ambiguity, make_objective
+from scrib_mlflow.core.inputs import check_rows
+from scrib_mlflow.core.loss import make_objective, make_problem
 from scrib_mlflow.core.search.kernels import HIGHEST
 from scrib_mlflow.core.search.levels import Track, Window, build_level, make_data
 from scrib_mlflow.core.search.pairs import EVERY_PAIR, descend, new_scratch, new_state
-from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.core.targets import Targets
 from scrib_mlflow.synthetic import draw_scores
 
 STARTS = 60
@@ -33,10 +34,9 @@ def _end_losses(n: int, limit: int) -> list[float]:
     """Return where descents from random cuts end; at most `limit` pairs are tried."""
     scores, labels = draw_scores(n)
     k = scores.shape[1]
-    data = make_data(scores, labels.astype(np.int32), np.zeros((0, k)), np.ones(n), np.arange(k))
-    constraints = make_constraints(Targets(), tuple(map(str, range(k))))
-    weight = np.bincount(labels, minlength=k).astype(float)
-    objective = make_objective(constraints, weight, Ambiguity(), None, counted=True)
+    rows = check_rows(scores, labels)
+    data = make_data(rows, np.arange(k))
+    objective = make_objective(make_problem(rows, Targets()))
     everywhere = Window(np.full(k, -np.inf), np.full(k, np.inf))
     level = build_level(data, objective, everywhere, Track(False, False), allow_never=False)
     pairs = np.array(list(itertools.combinations(range(k), 2)), dtype=np.int64)

@@ -30,19 +30,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.compiling import kernel
 from scrib_mlflow.core.inputs import Labelled, check_rows
-from scrib_mlflow.core.loss import (
-    Ambiguity,
-    Objective,
-    check_members,
-    describe_rule,
-    make_objective,
-)
+from scrib_mlflow.core.loss import Objective, describe_rule, make_objective, make_problem
 from scrib_mlflow.core.rules import Fit, ThresholdRule
 from scrib_mlflow.core.search.kernels import HIGHEST, OFFSET, State, move, place, walk
 from scrib_mlflow.core.search.levels import Level, Track, build_level, everywhere, make_data
 from scrib_mlflow.core.search.pairs import LEAST_GAIN, new_scratch, new_state
-from scrib_mlflow.core.targets import Target, Targets, make_constraints
-from scrib_mlflow.errors import InvalidLabelsError
+from scrib_mlflow.core.targets import Target, Targets
 
 METHOD, PROBING = "greedy", "greedy + probing"
 STARTS, PROBES = 10, 1000
@@ -74,7 +67,7 @@ class Surface(NamedTuple):
     def serve(self, method: str, cuts: NDArray[np.int64]) -> Fit:
         """Return what the served rule of these cuts costs, counted anew from its sets."""
         rule = ThresholdRule(thresholds=tuple(self.level.thresholds(cuts).tolist()))
-        return describe_rule(method, rule, self.rows, self.targets, Ambiguity())
+        return describe_rule(method, rule, self.rows, self.targets)
 
 
 def open_surface(
@@ -85,17 +78,12 @@ def open_surface(
     classes: Sequence[object] | None = None,
 ) -> Surface:
     """Return the loss surface of labelled scores under risk targets by class."""
-    rows = check_rows(scores, labels, classes, None)
-    if len(rows.soft):
-        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+    rows = check_rows(scores, labels, classes, hard=True)
     targets = Targets(risk_targets=risk_targets)
-    constraints = make_constraints(targets, rows.classes)
-    class_weight = rows.class_weight()
-    check_members(targets, class_weight, rows.classes)
-    objective = make_objective(constraints, class_weight, Ambiguity(), None, counted=rows.counted)
+    objective = make_objective(make_problem(rows, targets))
     k = len(rows.classes)
     track = Track(size=False, missed=False)
-    data = make_data(*rows[:4], np.arange(k))
+    data = make_data(rows, np.arange(k))
     level = build_level(data, objective, everywhere(k), track, allow_never=False)
     return Surface(rows, targets, objective, level, new_state(level.rows, objective))
 

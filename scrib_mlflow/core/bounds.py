@@ -1,8 +1,8 @@
-"""Errors that certify rows may hold, as tables that a search looks up.
+"""Upper bounds on risks, and the errors that certify rows may hold.
 
-One entry for every number of rows costs too much where rows are millions. Beyond `EXACT_ROWS` a
-table has entries at even distances, and what lies between is interpolated: good enough to draw a
-path, which proves nothing. What is claimed is computed by `core.bounds` and `core.tally`, exactly.
+Bounds and `allowed_errors` are exact. Where rows are millions, a table with an entry for every
+number of rows costs too much: beyond `EXACT_ROWS` an `ErrorTable` has entries at even distances,
+and what lies between is interpolated. That is good enough to draw a path, which proves nothing.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from scrib_mlflow.core.compiling import kernel
-from scrib_mlflow.core.inputs import as_number
+from scrib_mlflow.core.inputs import Floats, Ints, as_number
 from scrib_mlflow.errors import ScribError
 
-ANCHOR_EVERY = 4096
 BISECTIONS = 64
-EXACT_ROWS = 16_384
-COARSE_ENTRIES = 4_096
+ANCHOR_EVERY = 4096  # rows: from there the recursion starts anew, so that rounding does not grow
+EXACT_ROWS = 16_384  # a table with more rows has entries at even distances
+COARSE_ENTRIES = 4_096  # entries of such a table
 
 
-def risk_upper(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[np.float64]:
+def risk_upper(wrong: ArrayLike, n: ArrayLike, confidence: float) -> Floats:
     """Return the exact (Clopper-Pearson) upper bound; 1 without rows."""
     wrong, n = _checked(wrong, n, confidence)
     inside = wrong < n
@@ -33,7 +33,7 @@ def risk_upper(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[np.
     return np.where(inside, bound, 1.0)
 
 
-def risk_upper_kl(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[np.float64]:
+def risk_upper_kl(wrong: ArrayLike, n: ArrayLike, confidence: float) -> Floats:
     """Return the paper's Theorem 4.2 turned into an upper bound; 1 without rows.
 
     The largest q with n KL(risk || q) <= ln(1 / (1 - confidence)). The theorem as printed bounds
@@ -53,7 +53,23 @@ def risk_upper_kl(wrong: ArrayLike, n: ArrayLike, confidence: float) -> NDArray[
     return np.where(inside, high, 1.0)
 
 
-def allowed_errors(target: float, most_rows: int, confidence: float) -> NDArray[np.float64]:
+def binomial_tail(n: ArrayLike, wrong: ArrayLike, risk: ArrayLike) -> Floats:
+    """Return P(Binomial(n, risk) <= wrong), also for counts that are not whole; 1 without rows."""
+    n, wrong = np.asarray(n), np.asarray(wrong)
+    inside = wrong < n
+    right = np.where(inside, n - wrong, 1.0)
+    return np.where(inside, special.betaincc(wrong + 1, right, risk), 1.0)
+
+
+def _checked(wrong: ArrayLike, n: ArrayLike, confidence: float) -> tuple[Floats, Floats]:
+    as_number("confidence", confidence, low=0, high=1)
+    counts = np.broadcast_arrays(np.asarray(wrong, dtype=np.float64), np.asarray(n, np.float64))
+    if not ((counts[0] >= 0) & (counts[0] <= counts[1])).all():
+        raise ScribError("wrong rows must be between 0 and n")
+    return counts[0], counts[1]
+
+
+def allowed_errors(target: float, most_rows: int, confidence: float) -> Floats:
     """Return e[n] for n = 0 ... most_rows: the most errors whose bound meets the target.
 
     ``risk_upper(e, n, confidence) <= target`` exactly when ``e <= e[n]``; -1 where not even 0
@@ -71,40 +87,9 @@ def allowed_errors(target: float, most_rows: int, confidence: float) -> NDArray[
     return table
 
 
-def passing_errors(
-    target: float, most_rows: int, confidence: float, z: float
-) -> NDArray[np.float64]:
-    """Return the errors to expect among n = 0 ... most_rows at the risk that passes at z.
-
-    At n times that risk at most ``allowed_errors`` happen with probability Phi(z); -1 where no
-    number of errors passes.
-    """
-    allowed = allowed_errors(target, most_rows, confidence)
-    rows = np.arange(most_rows + 1.0)
-    passes = allowed >= 0
-    risk = special.betaincinv(
-        np.where(passes, allowed + 1, 1.0),
-        np.where(passes, rows - allowed, 1.0),
-        special.ndtr(-z),
-    )
-    return np.where(passes, rows * risk, -1.0)
-
-
-def smooth_table(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of a table over n - sqrt(n) ... n + sqrt(n), where all of that passes.
-
-    Allowed errors jump, and which side of a jump further rows will fall on cannot be known.
-    """
-    rows = np.arange(len(table))
-    half = np.minimum(np.ceil(np.sqrt(rows)).astype(np.int64), len(table) - 1 - rows)
-    sums = np.concatenate([[0.0], np.cumsum(table)])
-    mean = (sums[rows + half + 1] - sums[rows - half]) / (2 * half + 1)
-    return np.where(table[rows - half] >= 0, mean, table)
-
-
 @kernel
 def _fill_allowed(
-    table: NDArray[np.float64],
+    table: Floats,
     first: int,
     last: int,
     following: int,
@@ -128,24 +113,33 @@ def _fill_allowed(
     return following - 1
 
 
-def _checked(
-    wrong: ArrayLike, n: ArrayLike, confidence: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    as_number("confidence", confidence, low=0, high=1)
-    counts = np.broadcast_arrays(np.asarray(wrong, dtype=np.float64), np.asarray(n, np.float64))
-    if not ((counts[0] >= 0) & (counts[0] <= counts[1])).all():
-        raise ScribError("wrong rows must be between 0 and n")
-    return counts[0], counts[1]
+def passing_errors(target: float, most_rows: int, confidence: float, z: float) -> Floats:
+    """Return the errors to expect among n = 0 ... most_rows at the risk that passes at z.
+
+    At n times that risk at most ``allowed_errors`` happen with probability Phi(z); -1 where no
+    number of errors passes.
+    """
+    allowed = allowed_errors(target, most_rows, confidence)
+    return _expected_errors(np.arange(most_rows + 1.0), allowed, z)
+
+
+def _expected_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:
+    """Return the errors to expect at the risk where at most those allowed happen with Phi(z)."""
+    passes = allowed >= 0
+    risk = special.betaincinv(
+        np.where(passes, allowed + 1, 1.0), np.where(passes, rows - allowed, 1.0), special.ndtr(-z)
+    )
+    return np.where(passes, rows * risk, -1.0)
 
 
 class ErrorTable(NamedTuple):
     """Errors among 0, stride, 2 stride, ... rows."""
 
-    errors: NDArray[np.float64]
+    errors: Floats
     stride: int = 1
 
     @property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """The rows of each entry."""
         return self.stride * np.arange(len(self.errors))
 
@@ -169,12 +163,16 @@ def smooth_errors(
     return ErrorTable(smooth_table(passing_errors(target, most_rows, confidence, z)))
 
 
-def soft_errors(table: ErrorTable, bias: float) -> ErrorTable:
-    """Return a table in soft errors, of which each stands for `bias` of those to come."""
-    if bias == 1.0:
-        return table
-    errors = table.errors
-    return table._replace(errors=np.where(errors >= 0, errors / bias, errors))
+def smooth_table(table: Floats) -> Floats:
+    """Return the mean of a table over n - sqrt(n) ... n + sqrt(n), where all of that passes.
+
+    Allowed errors jump, and which side of a jump further rows will fall on cannot be known.
+    """
+    rows = np.arange(len(table))
+    half = np.minimum(np.ceil(np.sqrt(rows)).astype(np.int64), len(table) - 1 - rows)
+    sums = np.concatenate([[0.0], np.cumsum(table)])
+    mean = (sums[rows + half + 1] - sums[rows - half]) / (2 * half + 1)
+    return np.where(table[rows - half] >= 0, mean, table)
 
 
 def _coarse_errors(target: float, most_rows: int, confidence: float, z: float | None) -> ErrorTable:
@@ -188,12 +186,12 @@ def _coarse_errors(target: float, most_rows: int, confidence: float, z: float | 
     sums = np.cumsum(allowed, out=allowed)
     mean = (sums[rows + half] - sums[np.maximum(rows - half - 1, 0)]) / (2 * half + 1)
     errors = np.where(whole, mean, errors)
-    if z is None:
-        return ErrorTable(errors, stride)
-    passes = errors >= 0
-    risk = special.betaincinv(
-        np.where(passes, errors + 1, 1.0),
-        np.where(passes, rows - errors, 1.0),
-        special.ndtr(-z),
-    )
-    return ErrorTable(np.where(passes, rows * risk, -1.0), stride)
+    return ErrorTable(errors if z is None else _expected_errors(rows, errors, z), stride)
+
+
+def soft_errors(table: ErrorTable, bias: float) -> ErrorTable:
+    """Return a table in soft errors, of which each stands for `bias` of those to come."""
+    if bias == 1.0:
+        return table
+    errors = table.errors
+    return table._replace(errors=np.where(errors >= 0, errors / bias, errors))

@@ -1,10 +1,12 @@
-"""Rows that come in groups, such as the epochs of one patient: how many rows they are worth.
+"""Counts of certain and wrong rows: by class, by constraint, and over groups of rows.
 
-Rows of a group resemble each other, so counting them as independent certifies too much. The
-design effect compares the variance of the risk between groups with that of independent rows; the
-counts shrunk by it go into the binomial formulas. The result is approximate: where rows of a group
-are much alike and groups few, a nominal error probability of 5 % was 7 to 10 % in simulations, and
-14 % where most rows are of a few large groups.
+A row is certain where its set has one member, and wrong where that member is another class.
+
+Rows of a group, such as the epochs of one patient, resemble each other, so counting them as
+independent certifies too much. The design effect compares the variance of the risk between groups
+with that of independent rows; the counts shrunk by it go into the binomial formulas. The result is
+approximate: where rows of a group are much alike and groups few, a nominal error probability of 5 %
+was 7 to 10 % in simulations, and 14 % where most rows are of a few large groups.
 """
 
 from __future__ import annotations
@@ -13,91 +15,56 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labelled, Labels
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
 
 LEAST_GROUPS = 30  # with fewer, the design effect is hardly better than a guess
 
 
-def design_effects(
-    certain: NDArray[np.float64] | NDArray[np.int64],
-    wrong: NDArray[np.float64] | NDArray[np.int64],
-    sums: GroupSums,
-    more: float,
-    level: float,
-) -> NDArray[np.float64]:
-    """Return (c,) how many certify rows count as one, between 1 and the size of a group.
-
-    Claims share one correlation within groups, the mean over their wrong rows, because each by
-    itself has few. The certificate has `more` times the groups.
-    """
-    n = np.maximum(certain, 1)
-    risk = wrong / n
-    squares = sums.wrong_squared - 2 * risk * sums.product + risk**2 * sums.certain_squared
-    independent = risk * (1 - risk) * n
-    mixed = (independent > 0) & (sums.counts >= 2)
-    size = np.maximum(sums.certain_squared / n, 1.0)
-    m = np.maximum(sums.counts, 2)
-    effect = np.where(mixed, m / (m - 1) * squares / np.where(mixed, independent, 1.0), 1.0)
-    alike = np.clip((effect - 1) / np.maximum(size - 1, 1e-9), 0.0, 1.0)
-    told = np.where(mixed & (size > 1), wrong, 0)
-    shared = np.average(alike, weights=told) if told.any() else 0.0
-    groups = np.maximum(np.round(more * sums.counts), 2.0)
-    students = special.stdtrit(groups - 1, 1 - level) / special.ndtri(1 - level)
-    return np.maximum((1 + (size - 1) * shared) * students**2, 1.0)
-
-
 class Counts(NamedTuple):
     """Weights of rows, by true class and in all."""
 
-    members: NDArray[np.float64]  # (k,) rows
-    certain: NDArray[np.float64]  # (k,) rows with one member
-    wrong: NDArray[np.float64]  # (k,) certain rows whose member is another class
-    missed: NDArray[np.float64]  # (k,) rows whose set lacks the class
+    members: Floats  # (k,) rows
+    certain: Floats  # (k,) rows with one member
+    wrong: Floats  # (k,) certain rows whose member is another class
+    missed: Floats  # (k,) rows whose set lacks the class
     all_certain: float
     all_empty: float
     all_size: float  # members of all sets
 
 
-def count_sets(
-    sets: NDArray[np.bool_],
-    labels: NDArray[np.int32],
-    soft: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> Counts:
+def certain_and_wrong(sets: Bools, labels: Labels) -> tuple[Bools, Bools]:
+    """Return (n,) which rows are certain, and which of them wrong."""
+    certain = np.count_nonzero(sets, axis=1) == 1
+    return certain, certain & ~sets[np.arange(len(sets)), labels]
+
+
+def count_rows(sets: Bools, rows: Labelled) -> Counts:
+    """Count the sets of labelled rows."""
+    return count_sets(sets, rows.labels, rows.soft, rows.weights)
+
+
+def count_sets(sets: Bools, labels: Labels, soft: Floats, weights: Floats) -> Counts:
     """Count sets against labels, or against soft labels where `labels` is empty."""
     n, k = sets.shape
     sizes = np.count_nonzero(sets, axis=1)
     certain = sizes == 1
-    totals = (
-        float(weights[certain].sum()),
-        float(weights[sizes == 0].sum()),
-        float(weights @ sizes),
-    )
-    if len(labels):
-        held = sets[np.arange(n), labels]
-        code = 4 * labels + 2 * certain + held
-        table = np.bincount(code, weights, 4 * k).reshape(k, 2, 2)  # class, certain, held
-        missed = table[:, :, 0]
-        by_class = [
-            table.sum(axis=(1, 2)),
-            table[:, 1].sum(axis=1),
-            missed[:, 1],
-            missed.sum(axis=1),
-        ]
-    else:
-        missed_weight = np.where(sets, 0.0, soft)
-        by_class = [
-            soft.sum(axis=0),
-            soft[certain].sum(axis=0),
-            missed_weight[certain].sum(axis=0),
-            missed_weight.sum(axis=0),
-        ]
-    members, in_certain, in_wrong, in_missed = by_class
-    return Counts(members, in_certain, in_wrong, in_missed, *totals)
+    totals = [float(weights[of].sum()) for of in (certain, sizes == 0)]
+    totals.append(float(weights @ sizes))
+    if not len(labels):
+        missed = np.where(sets, 0.0, soft)
+        parts = (soft, soft[certain], missed[certain], missed)
+        return Counts(*(part.sum(axis=0) for part in parts), *totals)
+    held = sets[np.arange(n), labels]
+    code = 4 * labels + 2 * certain + held
+    table = np.bincount(code, weights, 4 * k).astype(np.float64)
+    table = table.reshape(k, 2, 2)  # class, certain, held
+    by_class = table.sum(axis=(1, 2)), table[:, 1].sum(axis=1)
+    return Counts(*by_class, table[:, 1, 0], table[:, :, 0].sum(axis=1), *totals)
 
 
 def add_counts(parts: Iterable[Counts]) -> Counts:
@@ -105,9 +72,7 @@ def add_counts(parts: Iterable[Counts]) -> Counts:
     return Counts(*(sum(values[1:], start=values[0]) for values in zip(*parts, strict=True)))
 
 
-def constraint_counts(
-    counts: Counts, constraints: Sequence[Constraint]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def constraint_counts(counts: Counts, constraints: Sequence[Constraint]) -> tuple[Floats, Floats]:
     """Return the counters of each constraint (c, 3) and the totals (3,), as kernels hold them."""
     by_constraint = np.zeros((len(constraints), 3))
     for c, constraint in enumerate(constraints):
@@ -124,17 +89,17 @@ class GroupSums(NamedTuple):
     """
 
     total: int  # groups with any row
-    counts: NDArray[np.int64]  # (c,) groups with n_i > 0
-    certain_squared: NDArray[np.float64]  # (c,) sum of n_i^2
-    wrong_squared: NDArray[np.float64]  # (c,) sum of e_i^2
-    product: NDArray[np.float64]  # (c,) sum of n_i e_i
+    counts: Ints  # (c,) groups with n_i > 0
+    certain_squared: Floats  # (c,) sum of n_i^2
+    wrong_squared: Floats  # (c,) sum of e_i^2
+    product: Floats  # (c,) sum of n_i e_i
 
 
 def sum_groups(
-    groups: NDArray[np.int64],  # (n,) codes from 0
-    wrong: NDArray[np.bool_],  # (n,)
-    certain: Iterable[NDArray[np.bool_]],  # (c,) of (n,), for each claim its certain rows
-    weights: NDArray[np.float64] | None = None,  # (n,) rows that each one stands for
+    groups: Ints,  # (n,) codes from 0
+    wrong: Bools,  # (n,)
+    certain: Iterable[Bools],  # (c,) of (n,), for each claim its certain rows
+    weights: Floats | None = None,  # (n,) rows that each one stands for
 ) -> GroupSums:
     """Sum certain and wrong rows group by group.
 
@@ -160,23 +125,12 @@ def sum_groups(
     return GroupSums(total, table[:, 0].astype(np.int64), *table[:, 1:].T)
 
 
-def add_group_sums(sums: Sequence[GroupSums]) -> GroupSums:
-    """Return the sums over all groups from those over some; no group may be in two of them."""
-    return GroupSums(
-        sum(each.total for each in sums),
-        np.sum([each.counts for each in sums], axis=0),
-        np.sum([each.certain_squared for each in sums], axis=0),
-        np.sum([each.wrong_squared for each in sums], axis=0),
-        np.sum([each.product for each in sums], axis=0),
-    )
-
-
 def effective_counts(
-    certain: NDArray[np.int64],  # (c,)
-    wrong: NDArray[np.int64],  # (c,)
+    certain: Ints,  # (c,)
+    wrong: Ints,  # (c,)
     sums: GroupSums,
     level: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Return certain and wrong rows of each claim, as independent rows; 0 from fewer than 2 groups.
 
     `level` is the error probability of the test that the counts are for: the variance between few
@@ -197,7 +151,35 @@ def effective_counts(
     return effective, risk * effective
 
 
-def check_groups(groups: ArrayLike, n: int) -> NDArray[np.int64]:
+def design_effects(
+    certain: Floats | Ints,  # (c,)
+    wrong: Floats | Ints,  # (c,)
+    sums: GroupSums,
+    more: float,
+    level: float,
+) -> Floats:
+    """Return (c,) how many certify rows count as one, between 1 and the size of a group.
+
+    Claims share one correlation within groups, the mean over their wrong rows, because each by
+    itself has few. The certificate has `more` times the groups.
+    """
+    n = np.maximum(certain, 1)
+    risk = wrong / n
+    squares = sums.wrong_squared - 2 * risk * sums.product + risk**2 * sums.certain_squared
+    independent = risk * (1 - risk) * n
+    mixed = (independent > 0) & (sums.counts >= 2)
+    size = np.maximum(sums.certain_squared / n, 1.0)
+    m = np.maximum(sums.counts, 2)
+    effect = np.where(mixed, m / (m - 1) * squares / np.where(mixed, independent, 1.0), 1.0)
+    alike = np.clip((effect - 1) / np.maximum(size - 1, 1e-9), 0.0, 1.0)
+    errors = np.where(mixed & (size > 1), wrong, 0)
+    shared = np.average(alike, weights=errors) if errors.any() else 0.0
+    groups = np.maximum(np.round(more * sums.counts), 2.0)
+    students = special.stdtrit(groups - 1, 1 - level) / special.ndtri(1 - level)
+    return np.maximum((1 + (size - 1) * shared) * students**2, 1.0)
+
+
+def check_groups(groups: ArrayLike, n: int) -> Ints:
     """Return the group of each row as a code from 0."""
     values = np.asarray(groups)
     if values.shape != (n,):

@@ -1,4 +1,9 @@
-"""The least abstention that any rule of some scores can reach: a bound from the dual."""
+"""The dual: prices of requirements, and the least abstention that any rule can reach.
+
+n rows, k classes, c requirements. Multipliers nu (c,) are prices; for any of them the dual bounds
+how often a rule that meets the requirements can be certain, and the best ones make the optimal
+rule.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +11,30 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scrib_mlflow.core.inputs import Floats, row_blocks
-from scrib_mlflow.core.targets import Constraint
+from scrib_mlflow.core.inputs import Bools, Floats, row_blocks
+from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
 BONUS = 1e-3  # for a right answer: of rules that are equally certain, the one more often right
 MOST_PRICE = 1e4  # of a requirement, in units of 1 / its share of the rows
 OUT_OF_REACH = 1e3  # a price from which on a requirement is taken for impossible
 FIRST_PRICES = 5.0  # of all requirements together, where nothing better is known
+TINY = 1e-12
+
 SAMPLE_ENTRIES = 50_000  # rows times classes with which a long problem begins
 SAMPLE_ROWS = 100  # at least, for each requirement
 SMOOTHINGS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
-FINEST = 0.0003  # beyond them, where rows are few
+FINEST = 0.0003  # a last smoothing, where rows are few
 LEAST_FALL = 1e-7  # of the dual, in a step that is still worth it
 SETTLED = 1.0 - 1e-6  # a row that chooses as surely as this adds nothing to the curvature
 LEAST_DAMPING, MOST_DAMPING = 1e-6, 1e4  # of the curvature, in its own mean
 MOST_STEPS = 25
 MOST_HALVINGS = 8
-TINY = 1e-12
-BOUND_ROWS = 2_000  # that a bound beside a fit takes its prices from
-BOUND_PRODUCTS = 5_000_000
-BOUND_FALL = 1e-5
+
+BOUND_ROWS = 2_000  # rows that give a bound its prices
+BOUND_PRODUCTS = 5_000_000  # rows times entries of the requirements, at most
 BOUND_SMOOTHINGS = (0.03, 0.003)
+BOUND_FALL = 1e-5
 SHRINKS = (1.0, 0.5, 0.25, 0.1)  # prices of many classes fit their few rows too well
 
 
@@ -46,7 +52,7 @@ class Requirements(NamedTuple):
         """Return sums of requirements, which then have one multiplier; `together` is (g, c)."""
         return Requirements(*(together @ part for part in self))
 
-    def only(self, which: NDArray[np.bool_]) -> Requirements:
+    def only(self, which: Bools) -> Requirements:
         """Return some of the requirements."""
         return Requirements(*(part[which] for part in self))
 
@@ -62,12 +68,9 @@ class Smoothed(NamedTuple):
 
 def risk_requirements(constraints: Sequence[Constraint], k: int) -> Requirements:
     """Return "wrong among the certain at most the target", for risks; others are passed over."""
-    risks = [constraint for constraint in constraints if constraint.kind == "risk"]
-    members = np.zeros((len(risks), k))
-    for c, constraint in enumerate(risks):
-        members[c, list(constraint.classes)] = 1.0
-    keep = 1.0 - np.array([constraint.target for constraint in risks])
-    return Requirements(members, members * keep[:, None], np.zeros(len(risks)))
+    members = claim_members(constraints, k).astype(np.float64)
+    keep = 1.0 - claim_targets(constraints)
+    return Requirements(members, members * keep[:, None], np.zeros(len(members)))
 
 
 def certain_bound(
@@ -79,8 +82,8 @@ def certain_bound(
     for of in row_blocks(len(values)):
         part = probabilities[of]
         values[of] = (part * worth).max(axis=1) + (1.0 - part @ charge)
-    found = share @ np.maximum(values, 0.0) - multipliers @ needs.floor
-    return float(np.clip(found, 0.0, 1.0))  # below 0 where requirements exclude each other
+    certain = share @ np.maximum(values, 0.0) - multipliers @ needs.floor
+    return float(np.clip(certain, 0.0, 1.0))  # below 0 where requirements exclude each other
 
 
 def prices(
@@ -162,7 +165,7 @@ def minimise(
 
 def out_of_reach(
     probabilities: Floats, share: Floats, needs: Requirements, multipliers: Floats
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return (c,) which requirements cannot be met together with the others."""
     scale = _scale(probabilities, share, needs)
     return np.asarray(multipliers * scale >= OUT_OF_REACH)
@@ -194,12 +197,7 @@ def _smoothed(
 
 
 def _newton_step(
-    at: Smoothed,
-    price: Floats,
-    columns: Floats,
-    share: Floats,
-    needs: Requirements,
-    damping: float,
+    at: Smoothed, price: Floats, columns: Floats, share: Floats, needs: Requirements, damping: float
 ) -> Floats:
     """Return the step to the least of the second-order model that stays within the bounds.
 
@@ -214,19 +212,19 @@ def _newton_step(
     second = _curvature(at, columns, share, needs.only(free))
     second[np.diag_indices_from(second)] += TINY + damping * np.trace(second) / len(second)
     inside = np.ones(len(moving), dtype=np.bool_)
-    found = np.zeros(len(moving))
+    moves = np.zeros(len(moving))
     while inside.any():
-        pull = at.gradient[moving] + second[:, ~inside] @ found[~inside]
-        found[inside] = np.linalg.solve(second[np.ix_(inside, inside)], -pull[inside])
-        outside = inside & ((price[moving] + found < 0) | (price[moving] + found > MOST_PRICE))
+        pull = at.gradient[moving] + second[:, ~inside] @ moves[~inside]
+        moves[inside] = np.linalg.solve(second[np.ix_(inside, inside)], -pull[inside])
+        outside = inside & ((price[moving] + moves < 0) | (price[moving] + moves > MOST_PRICE))
         if not outside.any():
             break
-        found = np.clip(price[moving] + found, 0.0, MOST_PRICE) - price[moving]
+        moves = np.clip(price[moving] + moves, 0.0, MOST_PRICE) - price[moving]
         inside &= ~outside
-    if not at.gradient[moving] @ found < 0:  # what stopped at bounds has spoilt the rest
+    if not at.gradient[moving] @ moves < 0:  # what stopped at bounds has spoilt the rest
         downhill = price[moving] - at.gradient[moving] / np.diag(second)
-        found = np.clip(downhill, 0.0, MOST_PRICE) - price[moving]
-    step[moving] = found
+        moves = np.clip(downhill, 0.0, MOST_PRICE) - price[moving]
+    step[moving] = moves
     return step
 
 
@@ -259,22 +257,21 @@ def abstention_bound(
 ) -> float:
     """Return a lower bound on abstention under these risk constraints, for calibrated scores.
 
-    The bound holds for any multipliers. They come from a sample of the rows, or of other rows that
-    are given, so that they do not flatter; the bound is evaluated on all rows.
+    The bound holds for any multipliers. They come from a sample of the rows, or of
+    the rows `priced_by`, so that they do not flatter; the bound is evaluated on all rows.
     """
     needs = risk_requirements(constraints, probabilities.shape[1])
     if not len(needs.right):
-        return 0.0  # nothing is asked for
+        return 0.0
     rows = probabilities if priced_by is None else priced_by
     most = max(200, min(most_rows, BOUND_PRODUCTS // needs.right.size))
     rng = np.random.default_rng([seed, len(rows)])
     chosen = rng.choice(len(rows), min(most, len(rows)), replace=False, shuffle=False)
-    given = weights if priced_by is None else price_weights
-    part = np.ones(len(chosen)) if given is None else given[chosen]
+    counted = weights if priced_by is None else price_weights
+    part = np.ones(len(chosen)) if counted is None else counted[chosen]
     multipliers = minimise(
         rows[chosen], part / part.sum(), needs, BOUND_SMOOTHINGS, least_fall=BOUND_FALL
     )
     share = weights / weights.sum()
     shrinks = (1.0,) if most == most_rows else SHRINKS
-    found = [certain_bound(probabilities, share, needs, f * multipliers) for f in shrinks]
-    return 1.0 - min(found)
+    return 1.0 - min(certain_bound(probabilities, share, needs, f * multipliers) for f in shrinks)

@@ -1,4 +1,13 @@
-"""Blocks of rows: work on many of them that needs memory for few, and is quicker for it."""
+"""Checked inputs: what the core takes, and what it says of inputs that it cannot take.
+
+Shapes used throughout the core::
+
+    scores   (n, k) float64  score of class k for row n, higher means more of the class
+    labels   (n,)   int32    true class; soft labels are (n, k) weights of classes
+    weights  (n,)   float64  how many rows a row stands for
+    groups   (n,)   int64    what rows belong together, as codes from 0
+    sets     (n, k) bool     whether class k is in the prediction set of row n
+"""
 
 from __future__ import annotations
 
@@ -19,75 +28,22 @@ from scrib_mlflow.errors import (
 )
 from scrib_mlflow.messages import _listed
 
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 Labels = NDArray[np.int32] | NDArray[np.int64]
-NAN = float("nan")  # one object, so that results with undefined numbers equal themselves
 Progress = Callable[[Iterable[int]], Iterable[int]]
+
+NAN = float("nan")  # one object, so that results with undefined numbers equal themselves
+SLACK = 1e-9  # a number that should be whole may fall short of it
+RANGE_TOLERANCE = 1e-6  # float32 leaves [0, 1] by as much
+SUM_TOLERANCE = 2e-3  # float16 sums as badly
+LEAST_DISTINCT = 0.9  # share of distinct scores: saturated ones and votes are no continuum
 MOST_CERTIFY_ROWS = 1e9
 MOST_THREADS = 8
-RANGE_TOLERANCE, SUM_TOLERANCE = 1e-6, 2e-3  # float32 leaves [0, 1] a little, float16 sums badly
-LEAST_DISTINCT = 0.9  # share of distinct scores: saturated ones and votes are no continuum
-Floats = NDArray[np.float64]
-WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 MOST_WEIGHT = 1e100
 BLOCK_ROWS = 65_536
-
-
-def check_seed(seed: int) -> int:
-    """Return a seed, or say what is wrong with it."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ScribError(f"seed is {seed!r}, but must be a whole number, 0 or more")
-    return int(seed)
-
-
-def count_threads(threads: int | None) -> int:
-    """Return the threads asked for, or as many as this process may use, within reason."""
-    if threads is not None:
-        return int(as_number("threads", threads, low=0.999, high=1000))
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(usable or 1, MOST_THREADS)
-
-
-def are_probabilities(scores: Floats) -> bool:
-    """Return whether scores lie in [0, 1] and every row sums to one, but for rounding."""
-    if scores.min() < -RANGE_TOLERANCE or scores.max() > 1 + RANGE_TOLERANCE:
-        return False
-    sums = scores @ np.ones(scores.shape[1])
-    return bool(np.abs(sums - 1).max() <= SUM_TOLERANCE)
-
-
-def check_probabilities(scores: Floats) -> Floats:
-    """Return the scores, or say why they cannot be probabilities."""
-    if are_probabilities(scores):
-        return scores
-    far = np.abs(np.clip(scores, 0.0, 1.0) - scores).max(axis=1)
-    worst = int(np.argmax(far))
-    what, advice = (
-        "leaves [0, 1]",
-        "make probabilities of logits by softmax (score_transform=softmax)",
-    )
-    if not far[worst] > RANGE_TOLERANCE:
-        worst = int(np.argmax(np.abs(scores.sum(axis=1) - 1)))
-        what = f"sums to {scores[worst].sum():g}"
-        advice = "let the model give every class its probability"
-    raise InvalidScoresError(
-        f"the scores are no probabilities, which the optimal rule needs: row {worst} {what}; "
-        f"{advice}, or fit thresholds, which take any scores (rule=thresholds)"
-    )
-
-
-def are_tied(scores: NDArray[np.float64]) -> bool:
-    """Return whether many scores are equal, as counted votes and saturated ones are."""
-    return len(np.unique(scores)) < LEAST_DISTINCT * scores.size
-
-
-def as_floats(name: str, values: Any) -> NDArray[np.float64]:
-    """Return numbers as a C-ordered float64 array."""
-    try:
-        if np.iscomplexobj(values) or np.ma.is_masked(values):
-            raise TypeError("complex or masked values")  # noqa: TRY301  # told like what numpy cannot convert
-        return np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ScribError(f"{name} must be numbers: {error}") from error
+WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 
 def as_number(name: str, value: object, *, low: float, high: float) -> float:
@@ -102,18 +58,101 @@ def as_number(name: str, value: object, *, low: float, high: float) -> float:
     return number
 
 
-def check_trust(trust: object, n: int) -> NDArray[np.float64]:
-    """Return the trust of each row."""
-    checked = as_floats("trust", trust)
-    if checked.shape != (n,) or np.isnan(checked).any():
-        raise ScribError(
-            f"trust must be {n} numbers, one a row, got shape {checked.shape} "
-            f"with {int(np.isnan(checked).sum())} NaN"
+def as_floats(name: str, values: Any) -> Floats:
+    """Return numbers as a C-ordered float64 array."""
+    try:
+        if np.iscomplexobj(values) or np.ma.is_masked(values):
+            raise TypeError("complex or masked values")  # noqa: TRY301  # as numpy does
+        return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ScribError(f"{name} must be numbers: {error}") from error
+
+
+def check_seed(seed: int) -> int:
+    """Return a seed, or say what is wrong with it."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ScribError(f"seed is {seed!r}, but must be a whole number, 0 or more")
+    return int(seed)
+
+
+def count_threads(threads: int | None) -> int:
+    """Return this number of threads; without one as many as this process may use, at most 8."""
+    if threads is not None:
+        return int(as_number("threads", threads, low=0.999, high=1000))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(usable or 1, MOST_THREADS)
+
+
+def row_blocks(n: int) -> Iterator[slice]:
+    """Yield slices that cover n rows in order."""
+    for start in range(0, n, BLOCK_ROWS):
+        yield slice(start, min(start + BLOCK_ROWS, n))
+
+
+class Labelled(NamedTuple):
+    """Checked rows; `labels` are hard, or empty where they are soft."""
+
+    scores: Floats  # (n, k)
+    labels: NDArray[np.int32]  # (n,) or (0,)
+    soft: Floats  # (0, k) or (n, k)
+    weights: Floats  # (n,)
+    classes: tuple[str, ...]
+    used: Bools  # (rows before the check,) those with a weight above 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether every row counts as one."""
+        return len(self.soft) == 0 and bool((self.weights == 1.0).all())
+
+    def take(self, which: Bools) -> Labelled:
+        """Return some of the rows."""
+        return self._replace(
+            scores=self.scores[which],
+            labels=self.labels[which] if len(self.labels) else self.labels,
+            soft=self.soft[which] if len(self.soft) else self.soft,
+            weights=self.weights[which],
         )
-    return checked
+
+    def class_weight(self) -> Floats:
+        """Return the weight of each class's rows."""
+        if len(self.soft):
+            return self.soft.sum(axis=0)
+        return np.bincount(self.labels, self.weights, len(self.classes)).astype(np.float64)
 
 
-def check_scores(scores: ArrayLike, *, least_rows: int = 2) -> NDArray[np.float64]:
+def check_rows(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    classes: Sequence[object] | None = None,
+    sample_weight: ArrayLike | None = None,
+    *,
+    least_rows: int = 2,
+    hard: bool = False,  # refuse soft labels
+) -> Labelled:
+    """Return checked rows, without those of weight 0."""
+    checked = check_scores(scores, least_rows=least_rows)
+    n, k = checked.shape
+    names = check_classes(classes, k)
+    weights = check_weights(sample_weight, n)
+    indices, soft = np.zeros(0, dtype=np.int32), np.zeros((0, k))
+    if not are_soft(labels):
+        indices = check_labels(labels, names, n)
+    elif hard:
+        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+    else:
+        soft = check_soft_labels(labels, (n, k)) * weights[:, None]
+        weights = soft.sum(axis=1)
+    used = weights > 0
+    if np.count_nonzero(used) < least_rows:
+        raise InvalidWeightsError(
+            f"only {np.count_nonzero(used)} rows have a weight above 0, "
+            f"but at least {least_rows} are needed"
+        )
+    rows = Labelled(checked, indices, soft, weights, names, used)
+    return rows if used.all() else rows.take(used)
+
+
+def check_scores(scores: ArrayLike, *, least_rows: int = 2) -> Floats:
     """Return scores as a C-ordered (n, k) float64 array, or say what is wrong with them."""
     try:
         array = as_floats("scores", scores)
@@ -138,6 +177,48 @@ def check_scores(scores: ArrayLike, *, least_rows: int = 2) -> NDArray[np.float6
             "drop or impute rows without a finite score for every class"
         )
     return array
+
+
+def are_probabilities(scores: Floats) -> bool:
+    """Return whether scores lie in [0, 1] and every row sums to one, but for rounding."""
+    if scores.min() < -RANGE_TOLERANCE or scores.max() > 1 + RANGE_TOLERANCE:
+        return False
+    sums = scores @ np.ones(scores.shape[1])
+    return bool(np.abs(sums - 1).max() <= SUM_TOLERANCE)
+
+
+def check_probabilities(scores: Floats) -> Floats:
+    """Return the scores, or say why they cannot be probabilities."""
+    if are_probabilities(scores):
+        return scores
+    far = np.abs(np.clip(scores, 0.0, 1.0) - scores).max(axis=1)
+    worst = int(np.argmax(far))
+    what = "leaves [0, 1]"
+    advice = "make probabilities of logits by softmax (score_transform=softmax)"
+    if not far[worst] > RANGE_TOLERANCE:
+        worst = int(np.argmax(np.abs(scores.sum(axis=1) - 1)))
+        what = f"sums to {scores[worst].sum():g}"
+        advice = "let the model give every class its probability"
+    raise InvalidScoresError(
+        f"the scores are no probabilities, which the optimal rule needs: row {worst} {what}; "
+        f"{advice}, or fit thresholds, which take any scores (rule=thresholds)"
+    )
+
+
+def are_tied(scores: Floats) -> bool:
+    """Return whether many scores are equal, as counted votes and saturated ones are."""
+    return len(np.unique(scores)) < LEAST_DISTINCT * scores.size
+
+
+def check_trust(trust: object, n: int) -> Floats:
+    """Return the trust of each row."""
+    checked = as_floats("trust", trust)
+    if checked.shape != (n,) or np.isnan(checked).any():
+        raise ScribError(
+            f"trust must be {n} numbers, one a row, got shape {checked.shape} "
+            f"with {int(np.isnan(checked).sum())} NaN"
+        )
+    return checked
 
 
 def check_classes(classes: Sequence[object] | None, k: int) -> tuple[str, ...]:
@@ -194,14 +275,14 @@ def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray
         return array.astype(np.int32)
     index = {name: j for j, name in enumerate(classes)}
     if array.dtype.kind == "O":
-        found = np.array([_class_of(value, index, named=named) for value in array.tolist()])
+        indices = np.array([_class_of(value, index, named=named) for value in array.tolist()])
     else:
         values, inverse = np.unique(array, return_inverse=True)
-        known = [_class_of(value, index, named=named) for value in values.tolist()]
-        found = np.array(known)[inverse]
-    if (found < 0).any():
-        raise _unknown_label(array, int(np.argmax(found < 0)), classes)
-    return found.astype(np.int32)
+        indices = np.array([_class_of(value, index, named=named) for value in values.tolist()])
+        indices = indices[inverse]
+    if (indices < 0).any():
+        raise _unknown_label(array, int(np.argmax(indices < 0)), classes)
+    return indices.astype(np.int32)
 
 
 def labels_for(indices: NDArray[np.int32], classes: tuple[str, ...]) -> NDArray[np.generic]:
@@ -228,7 +309,25 @@ def _class_of(value: object, index: dict[str, int], *, named: bool) -> int:
     return number if not named and 0 <= number < len(index) else -1
 
 
-def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> NDArray[np.float64]:
+def _unknown_label(
+    array: NDArray[np.generic], row: int, classes: tuple[str, ...]
+) -> InvalidLabelsError:
+    value = array[row].item() if isinstance(array[row], np.generic) else array[row]
+    return InvalidLabelsError(
+        f"labels[{row}] is {value!r}, which is no class; use a class name, or an index from 0 to "
+        f"{len(classes) - 1} where no name is a number; the classes are {_listed(classes)}"
+    )
+
+
+def are_soft(labels: ArrayLike) -> bool:
+    """Return whether labels are a matrix."""
+    try:
+        return np.ndim(labels) == 2
+    except ValueError:  # rows of different lengths, which `check_labels` refuses
+        return False
+
+
+def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> Floats:
     """Return an (n, k) matrix of label weights."""
     soft = as_floats("soft labels", labels)
     if soft.shape != shape:
@@ -245,15 +344,7 @@ def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> NDArray[np.f
     return soft
 
 
-def are_soft(labels: ArrayLike) -> bool:
-    """Return whether labels are a matrix."""
-    try:
-        return np.ndim(labels) == 2
-    except ValueError:  # rows of different lengths, which `check_labels` refuses
-        return False
-
-
-def check_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+def check_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
     """Return one weight a row; without weights, ones."""
     if sample_weight is None:
         return np.ones(n)
@@ -275,84 +366,9 @@ def check_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64
     return weights
 
 
-def _check_scale(name: str, weights: NDArray[np.float64]) -> None:
+def _check_scale(name: str, weights: Floats) -> None:
     """Refuse weights whose sums leave the range of numbers."""
     if not 1 / MOST_WEIGHT < weights.max() < MOST_WEIGHT:
         raise InvalidWeightsError(
             f"the highest of {name} is {weights.max():g}; scale them to about 1 a row"
         )
-
-
-def _unknown_label(
-    array: NDArray[np.generic], row: int, classes: tuple[str, ...]
-) -> InvalidLabelsError:
-    value = array[row].item() if isinstance(array[row], np.generic) else array[row]
-    return InvalidLabelsError(
-        f"labels[{row}] is {value!r}, which is no class; use a class name, or an index from 0 to "
-        f"{len(classes) - 1} where no name is a number; the classes are {_listed(classes)}"
-    )
-
-
-class Labelled(NamedTuple):
-    """Checked rows; `labels` are hard, or empty where they are soft."""
-
-    scores: NDArray[np.float64]  # (n, k)
-    labels: NDArray[np.int32]  # (n,) or (0,)
-    soft: NDArray[np.float64]  # (0, k) or (n, k)
-    weights: NDArray[np.float64]  # (n,)
-    classes: tuple[str, ...]
-    kept: NDArray[np.bool_]  # (rows given,) those with a weight above 0
-
-    @property
-    def counted(self) -> bool:
-        """Whether every row counts as one."""
-        return len(self.soft) == 0 and bool((self.weights == 1.0).all())
-
-    def class_weight(self) -> NDArray[np.float64]:
-        """Return the weight of each class's rows."""
-        if len(self.soft):
-            return self.soft.sum(axis=0)
-        return np.bincount(self.labels, self.weights, len(self.classes)).astype(np.float64)
-
-
-def check_rows(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    classes: Sequence[object] | None,
-    sample_weight: ArrayLike | None,
-    *,
-    least_rows: int = 2,
-) -> Labelled:
-    """Return checked rows, without those of weight 0."""
-    checked = check_scores(scores, least_rows=least_rows)
-    n, k = checked.shape
-    names = check_classes(classes, k)
-    weights = check_weights(sample_weight, n)
-    hard, soft = np.zeros(0, dtype=np.int32), np.zeros((0, k))
-    if are_soft(labels):
-        soft = check_soft_labels(labels, (n, k)) * weights[:, None]
-        weights = soft.sum(axis=1)
-    else:
-        hard = check_labels(labels, names, n)
-    used = weights > 0
-    if used.all():
-        return Labelled(checked, hard, soft, weights, names, used)
-    if np.count_nonzero(used) < least_rows:
-        raise InvalidWeightsError(
-            f"only {np.count_nonzero(used)} rows have a weight above 0, "
-            f"but at least {least_rows} are needed"
-        )
-    return Labelled(
-        checked[used],
-        hard[used] if len(hard) else hard,
-        soft[used] if len(soft) else soft,
-        weights[used],
-        names,
-        used,
-    )
-
-
-def row_blocks(n: int) -> Iterator[slice]:
-    """Yield slices that cover n rows in order."""
-    for start in range(0, n, BLOCK_ROWS):
-        yield slice(start, min(start + BLOCK_ROWS, n))

@@ -1,4 +1,9 @@
-"""What a fit is: a rule, and what it reached on the rows it was fitted on."""
+"""The loss that a fit minimises, and how a rule fares under it.
+
+The loss is the cost of ambiguity plus a penalty for every constraint that is exceeded. Kernels see
+it as arrays: an `Objective` with one term a constraint, counters (c, 3) of each term, and totals
+(3,) of all rows. `Problem` is the same for readers.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scrib_mlflow.core.bounds import ErrorTable, allowed_errors, smooth_errors, soft_errors
 from scrib_mlflow.core.compiling import inner, kernel
-from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
-from scrib_mlflow.core.inputs import NAN, Labelled
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
+from scrib_mlflow.core.inputs import NAN, SLACK, Floats, Labelled
 from scrib_mlflow.core.rules import ConstraintFit, Fit, Rule, predict_sets
 from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
 
 RISK, MISCOVERAGE, ABSTENTION = 0.0, 1.0, 2.0
-KIND, TARGET, PENALTY, TWO_SIDED, MEMBERS, SILENT, RATIO, WHOLE = range(8)
-CERTAIN, RIGHT, MISSED = range(3)
-ALL_CERTAIN, ALL_EMPTY, ALL_SIZE = range(3)
-SLACK = 1e-9  # a product that should be a whole number may fall short of it
 KINDS = {"risk": RISK, "miscoverage": MISCOVERAGE, "abstention": ABSTENTION}
+KIND, TARGET, PENALTY, TWO_SIDED, MEMBERS, SILENT, RATIO, WHOLE = range(8)  # columns of terms
+CERTAIN, RIGHT, MISSED = range(3)  # columns of counters
+ALL_CERTAIN, ALL_EMPTY, ALL_SIZE = range(3)  # totals
 NO_TABLE = -1
-LEAST_SHARE = 1e-9
+LEAST_SHARE = 1e-9  # of the rows of a constraint; with fewer that are certain it is silent
 LEAST_EXCESS = 1e-12  # less is rounding
 
 
@@ -158,6 +161,15 @@ class Margin:
         return soft_errors(smooth_errors(target, most_rows, self.confidence, self.z), self.bias(c))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Labelled rows, what a rule shall keep to on them, and what its ambiguity costs."""
+
+    rows: Labelled
+    constraints: tuple[Constraint, ...]
+    ambiguity: Ambiguity = Ambiguity()  # frozen
+
+
 def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> None:
     """Refuse weights that are no numbers, or under which answering never pays."""
     chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
@@ -179,9 +191,7 @@ def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> 
         )
 
 
-def check_members(
-    targets: Targets, class_weight: NDArray[np.float64], classes: tuple[str, ...]
-) -> None:
+def check_members(targets: Targets, class_weight: Floats, classes: tuple[str, ...]) -> None:
     """Refuse classes that no row has, unless they are waived."""
     for name, weight in zip(classes, class_weight, strict=True):
         if not weight > 0 and name not in map(str, targets.waive):
@@ -191,19 +201,22 @@ def check_members(
             )
 
 
-def make_objective(
-    constraints: Sequence[Constraint],
-    class_weight: NDArray[np.float64],
-    ambiguity: Ambiguity,
-    margin: Margin | None,
-    *,
-    counted: bool,
-) -> Objective:
-    """Return the loss as arrays.
+def make_problem(
+    rows: Labelled,
+    targets: Targets,
+    ambiguity: Ambiguity = Ambiguity(),  # frozen
+) -> Problem:
+    """Return the problem that targets pose on these rows, or say what is wrong with it."""
+    constraints = make_constraints(targets, rows.classes)
+    check_ambiguity(ambiguity, constraints)
+    check_members(targets, rows.class_weight(), rows.classes)
+    return Problem(rows=rows, constraints=constraints, ambiguity=ambiguity)
 
-    `class_weight` (k,) is the weight of each class's rows; `counted` says that every row has the
-    weight 1, so that counters are whole numbers.
-    """
+
+def make_objective(problem: Problem, margin: Margin | None = None) -> Objective:
+    """Return the loss as arrays."""
+    constraints, class_weight = problem.constraints, problem.rows.class_weight()
+    counted = problem.rows.counted
     total = float(class_weight.sum())
     members = np.array([class_weight[list(c.classes)].sum() for c in constraints])
     terms = np.zeros((len(constraints), 8))
@@ -211,14 +224,13 @@ def make_objective(
     tables: dict[tuple[float, int, float], tuple[int, ErrorTable]] = {}
     for c, constraint in enumerate(constraints):
         ratio = 1.0 if margin is None else margin.ratio(c, total)
-        silent = 0.5 if counted else LEAST_SHARE * members[c]
         terms[c] = (
             KINDS[constraint.kind],
             constraint.target,
             constraint.penalty,
             constraint.two_sided_penalty,
             members[c],
-            silent,
+            0.5 if counted else LEAST_SHARE * members[c],
             ratio,
             float(counted),
         )
@@ -236,66 +248,58 @@ def make_objective(
         for k in range(len(class_weight))
     ]
     several = np.array([len(c.classes) > 1 for c in constraints], dtype=bool)
+    weights = problem.ambiguity
+    costs = (weights.chance_weight, weights.size_weight, weights.empty_weight)
+    errors = [table.errors / table.stride for _, table in tables.values()]
     return Objective(
-        costs=np.array(
-            [
-                ambiguity.chance_weight / total,
-                ambiguity.size_weight / total,
-                ambiguity.empty_weight / total,
-                total,
-            ]
-        ),
+        costs=np.array([*(each / total for each in costs), total]),
         terms=terms,
         spans=spans,
-        tables=np.concatenate([t.errors / t.stride for _, t in tables.values()])
-        if tables
-        else np.zeros(1),
+        tables=np.concatenate(errors) if errors else np.zeros(1),
         class_terms=np.cumsum([0, *map(len, by_class)]),
-        term_of=np.array([c for found in by_class for c in found], dtype=np.int64),
+        term_of=np.array([c for terms_of in by_class for c in terms_of], dtype=np.int64),
         slots=np.where(several, np.cumsum(several) - 1, -1),
     )
 
 
-def describe_fit(
+def describe_rule(
     method: str,
     rule: Rule,
     rows: Labelled,
-    constraints: Sequence[Constraint],
-    objective: Objective,
-    counts: Counts,
+    targets: Targets,
+    ambiguity: Ambiguity = Ambiguity(),  # frozen
+    trust: Floats | None = None,
+) -> Fit:
+    """Return how a rule that needed no search keeps targets on these rows."""
+    problem = make_problem(rows, targets, ambiguity)
+    counts = count_rows(predict_sets(rows.scores, rule, trust=trust), rows)
+    return describe_fit(method, rule, problem, make_objective(problem), counts)
+
+
+def describe_fit(
+    method: str, rule: Rule, problem: Problem, objective: Objective, counts: Counts
 ) -> Fit:
     """Return the fit of a rule from the counts of its sets."""
-    by_constraint, totals = constraint_counts(counts, constraints)
+    by_constraint, totals = constraint_counts(counts, problem.constraints)
+    classes = problem.rows.classes
     return Fit(
         method=method,
         rule=rule,
-        classes=rows.classes,
+        classes=classes,
         loss=float(loss_of(by_constraint, totals, objective)),
         constraints=tuple(
             ConstraintFit(
                 name=constraint.name,
                 kind=constraint.kind,
-                classes=tuple(rows.classes[j] for j in constraint.classes),
+                classes=tuple(classes[j] for j in constraint.classes),
                 target=constraint.target,
                 rate=_rate(constraint, objective, c, by_constraint[c]),
                 excess=_excess(objective, c, by_constraint[c]),
             )
-            for c, constraint in enumerate(constraints)
+            for c, constraint in enumerate(problem.constraints)
         ),
-        n_rows=len(rows.scores),
+        n_rows=len(problem.rows.scores),
     )
-
-
-def describe_rule(
-    method: str, rule: Rule, rows: Labelled, targets: Targets, ambiguity: Ambiguity
-) -> Fit:
-    """Return how a rule from elsewhere keeps targets on these rows."""
-    constraints = make_constraints(targets, rows.classes)
-    objective = make_objective(
-        constraints, rows.class_weight(), ambiguity, None, counted=rows.counted
-    )
-    counts = count_sets(predict_sets(rows.scores, rule), *rows[1:4])
-    return describe_fit(method, rule, rows, constraints, objective, counts)
 
 
 def _rate(constraint: Constraint, objective: Objective, c: int, counts: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""What sets answer on labelled rows, counted for a reader: who is taken for whom, and how often."""
+"""Reports: what sets do on labelled rows, as rates and bounds and as counts for a reader."""
 
 from __future__ import annotations
 
@@ -11,9 +11,21 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
-from scrib_mlflow.core.counts import Counts, count_sets, effective_counts, sum_groups
-from scrib_mlflow.core.inputs import NAN, Labelled, as_number, check_rows, check_trust
-from scrib_mlflow.core.rules import Fit, Rule, predict_sets
+from scrib_mlflow.core.counts import (
+    Counts,
+    certain_and_wrong,
+    count_rows,
+    effective_counts,
+    sum_groups,
+)
+from scrib_mlflow.core.inputs import (
+    NAN,
+    Bools,
+    Floats,
+    Ints,
+    as_number,
+)
+from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 
 Band = tuple[float, float]
 UNKNOWN = (NAN, NAN)
@@ -88,19 +100,10 @@ def evaluate_sets(
     SetReport
     """
     as_number("confidence", confidence, low=0, high=1)
-    names = rule.classes if isinstance(rule, Fit) and classes is None else classes
-    plain = rule.rule if isinstance(rule, Fit) else rule
-    rows = check_rows(scores, labels, names, sample_weight, least_rows=1)
-    if trust is not None:
-        trust = check_trust(trust, len(rows.kept))[rows.kept]
-    sets = predict_sets(rows.scores, plain, trust=trust)
-    return measure_sets(sets, rows, confidence)
-
-
-def measure_sets(sets: NDArray[np.bool_], rows: Labelled, confidence: float) -> SetReport:
-    """Measure sets on the labelled rows they were made for."""
-    counts = count_sets(sets, *rows[1:4])
-    return report_counts(counts, rows.classes, confidence, counted=rows.counted)
+    rows, sets = predict_rows(
+        scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust
+    )
+    return report_counts(count_rows(sets, rows), rows.classes, confidence, counted=rows.counted)
 
 
 def report_counts(
@@ -181,21 +184,20 @@ class PartRates:
 
 
 def measure_part(
-    sets: NDArray[np.bool_],  # (n, k)
+    sets: Bools,  # (n, k)
     labels: NDArray[np.int32],  # (n,)
     classes: Sequence[str],
     shown: Sequence[int],  # the classes to tell apart
     *,
     confidence: float | None,  # None: no bands
-    groups: NDArray[np.int64] | None = None,  # (n,) codes from 0
+    groups: Ints | None = None,  # (n,) codes from 0
 ) -> PartRates:
     """Measure sets on labelled rows."""
     sizes = np.count_nonzero(sets, axis=1)
-    certain = sizes == 1
-    wrong = certain & ~sets[np.arange(len(sets)), labels]
+    certain, wrong = certain_and_wrong(sets, labels)
     members = [labels == j for j in shown] + [np.ones(len(sets), dtype=np.bool_)]
     abstains = _rates(members, ~certain, confidence, groups)
-    risks = _rates([own & certain for own in members], wrong, confidence, groups)
+    risks = _rates([each & certain for each in members], wrong, confidence, groups)
     by_class = {
         classes[j]: ClassRates(
             n=of_rows.n,
@@ -221,8 +223,7 @@ def measure_part(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rate:
+class _Rate(NamedTuple):
     n: int
     k: int
     rate: float
@@ -230,10 +231,7 @@ class _Rate:
 
 
 def _rates(
-    among: Sequence[NDArray[np.bool_]],
-    happens: NDArray[np.bool_],
-    confidence: float | None,
-    groups: NDArray[np.int64] | None,
+    among: Sequence[Bools], happens: Bools, confidence: float | None, groups: Ints | None
 ) -> list[_Rate]:
     """Return how often something happens among rows of several kinds."""
     n = np.array([np.count_nonzero(rows) for rows in among])
@@ -251,7 +249,7 @@ def _rates(
     ]
 
 
-def two_sided(k: NDArray[np.float64], n: NDArray[np.float64], confidence: float) -> list[Band]:
+def two_sided(k: Floats, n: Floats, confidence: float) -> list[Band]:
     """Return exact bands of a rate; all of 0 to 1 without rows."""
     tail = (1 - confidence) / 2
     some, less = k > 0, k < n
@@ -267,9 +265,9 @@ def two_sided(k: NDArray[np.float64], n: NDArray[np.float64], confidence: float)
 class Answers(NamedTuple):
     """Labelled rows, with the scores and the set of each."""
 
-    scores: NDArray[np.float64]  # (n, k) NaN in rows that could not be scored
+    scores: Floats  # (n, k) NaN in rows that could not be scored
     labels: NDArray[np.int32]  # (n,)
-    sets: NDArray[np.bool_]  # (n, k)
+    sets: Bools  # (n, k)
 
 
 class SetCount(NamedTuple):
@@ -287,12 +285,12 @@ class RiskCoverage(NamedTuple):
     risk: tuple[float, ...]  # wrong among them
 
 
-def valid_rows(answers: Answers) -> NDArray[np.bool_]:
+def valid_rows(answers: Answers) -> Bools:
     """Return which rows could be scored."""
     return np.asarray(np.isfinite(answers.scores).all(axis=1))
 
 
-def confusion_counts(answers: Answers) -> NDArray[np.int64]:
+def confusion_counts(answers: Answers) -> Ints:
     """Return (k, k + 1) rows by true class and answer; the last column counts abstentions."""
     k = answers.sets.shape[1]
     certain = np.count_nonzero(answers.sets, axis=1) == 1
@@ -301,7 +299,7 @@ def confusion_counts(answers: Answers) -> NDArray[np.int64]:
     return np.bincount(code, minlength=k * (k + 1)).reshape(k, k + 1)
 
 
-def outcome_counts(answers: Answers) -> NDArray[np.int64]:
+def outcome_counts(answers: Answers) -> Ints:
     """Return (k, 4) rows by true class that are right, wrong, ambiguous and empty."""
     n, k = answers.sets.shape
     sizes = np.count_nonzero(answers.sets, axis=1)
@@ -348,10 +346,9 @@ def risk_coverage(answers: Answers) -> RiskCoverage:
 
 def own_point(answers: Answers) -> tuple[float, float]:
     """Return the share of rows that the sets answer, and the risk of these answers."""
-    certain = np.count_nonzero(answers.sets, axis=1) == 1
-    held = answers.sets[np.arange(len(certain)), answers.labels]
+    certain, wrong = certain_and_wrong(answers.sets, answers.labels)
     n_certain = int(np.count_nonzero(certain))
-    risk = np.count_nonzero(certain & ~held) / n_certain if n_certain else NAN
+    risk = np.count_nonzero(wrong) / n_certain if n_certain else NAN
     return n_certain / len(certain), risk
 
 

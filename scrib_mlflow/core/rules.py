@@ -1,9 +1,10 @@
-"""Candidates of an abstention: the classes that a person should look at, by split conformal.
+"""Rules: from class scores to prediction sets, and what a fit of one is.
 
-For a rule that was fixed before these rows, a row of class k that abstains has k among its
-candidates with at least the coverage asked for, on average over such rows. Only abstained rows may
-say how low the probability of a true class can be: over all rows of a class the claim would not
-hold for those that abstain.
+The candidates of an abstention are the classes that a person should look at, by split conformal:
+for a rule that was fixed before the rows that calibrate them, a row of class k that abstains has k
+among its candidates with at least the coverage wanted, on average over such rows. Only abstained
+rows may say how low the probability of a true class can be: over all rows of a class the claim
+would not hold for those that abstain.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scrib_mlflow.core.inputs import (
     NAN,
+    SLACK,
+    Bools,
+    Floats,
+    Labelled,
     Labels,
     as_floats,
     as_number,
@@ -26,11 +31,11 @@ from scrib_mlflow.core.inputs import (
     row_blocks,
 )
 from scrib_mlflow.core.targets import Kind
-from scrib_mlflow.errors import InvalidLabelsError, ScribError
+from scrib_mlflow.errors import ScribError
 from scrib_mlflow.serving import answer_values, recalibrated, rule_sets
 
-LEAST_SCORE, MOST_LEAST_SCORE = 1e-6, 0.05  # where the scores themselves do not say how fine
-SLACK = 1e-9  # a product that should be a whole number may fall short of it
+LEAST_SCORE = 1e-6  # that a score of 0 stands for, where other scores do not say how fine they are
+MOST_LEAST_SCORE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +131,8 @@ Rule = ThresholdRule | SelectiveRule | TopRule | OptimalRule
 
 
 def predict_sets(
-    scores: ArrayLike,
-    rule: Rule | Sequence[float] | NDArray[np.float64],
-    *,
-    trust: ArrayLike | None = None,
-) -> NDArray[np.bool_]:
+    scores: ArrayLike, rule: Rule | Sequence[float] | Floats, *, trust: ArrayLike | None = None
+) -> Bools:
     """Return the prediction sets of a rule, or of thresholds.
 
     Parameters
@@ -154,9 +156,26 @@ def predict_sets(
     return make_sets(rule, checked, _check_trust(rule, trust, len(checked)))
 
 
-def make_sets(
-    rule: Rule, scores: NDArray[np.float64], trust: NDArray[np.float64] | None = None
-) -> NDArray[np.bool_]:
+def predict_rows(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    rule: Fit | Rule | Sequence[float],
+    *,
+    classes: Sequence[object] | None,
+    sample_weight: ArrayLike | None,
+    trust: ArrayLike | None,
+    hard: bool = False,
+) -> tuple[Labelled, Bools]:
+    """Return checked rows and the sets of a rule on them; class names are those of a fit."""
+    names = rule.classes if isinstance(rule, Fit) and classes is None else classes
+    rows = check_rows(scores, labels, names, sample_weight, least_rows=1, hard=hard)
+    if trust is not None:
+        trust = check_trust(trust, len(rows.used))[rows.used]
+    plain = rule.rule if isinstance(rule, Fit) else rule
+    return rows, predict_sets(rows.scores, plain, trust=trust)
+
+
+def make_sets(rule: Rule, scores: Floats, trust: Floats | None = None) -> Bools:
     """Return the sets of a rule as it is served, block by block: no row depends on another."""
     plain = asdict(rule)
     sets = np.empty(scores.shape, dtype=np.bool_)
@@ -167,8 +186,7 @@ def make_sets(
 
 def _check_numbers(rule: Rule, k: int) -> None:
     """Raise unless a rule has a number for every class, and none is NaN."""
-    numbers = _numbers(rule)
-    for name, values in numbers.items():
+    for name, values in _numbers(rule).items():
         if len(values) != k and name != "threshold":
             raise ScribError(
                 f"the rule has {len(values)} {name} but scores have {k} columns; pass one a class"
@@ -194,7 +212,7 @@ def _numbers(rule: Rule) -> dict[str, tuple[float, ...]]:
     return numbers
 
 
-def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> Floats | None:
     """Return the trust of each row, for the one kind of rule that is made for it."""
     needed = isinstance(rule, SelectiveRule) and rule.on == "trust"
     if trust is None:
@@ -233,31 +251,30 @@ def with_candidates(
     OptimalRule
     """
     as_number("candidate_coverage", coverage, low=0, high=1)
-    rows = check_rows(scores, labels, classes, None, least_rows=1)
-    if len(rows.soft):
-        raise InvalidLabelsError("labels that calibrate candidates must be one class a row")
-    own = own_probabilities(rule, rows.scores, rows.labels)
-    asked = ~np.isnan(own)
+    rows = check_rows(scores, labels, classes, least_rows=1, hard=True)
+    probabilities = own_probabilities(rule, rows.scores, rows.labels)
+    abstains = ~np.isnan(probabilities)
     thresholds = [
-        _threshold(own[asked & (rows.labels == j)], coverage) for j in range(len(rule.multipliers))
+        _threshold(probabilities[abstains & (rows.labels == j)], coverage)
+        for j in range(len(rule.multipliers))
     ]
     return replace(rule, candidate_thresholds=tuple(thresholds))
 
 
 def own_probabilities(
     rule: OptimalRule,
-    scores: NDArray[np.float64],  # (n, k)
+    scores: Floats,  # (n, k)
     labels: Labels,  # (n,)
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return (n,) the probability of the true class where the rule abstains, NaN elsewhere."""
     plain = asdict(rule)
-    own = np.empty(len(labels))
+    abstained = np.empty(len(labels))
     for of in row_blocks(len(labels)):
         probabilities = recalibrated(plain["recalibration"], scores[of])
         _, value = answer_values(plain, probabilities)
         true = probabilities[np.arange(len(value)), labels[of]]
-        own[of] = np.where(value < 0, true, np.nan)
-    return own
+        abstained[of] = np.where(value < 0, true, np.nan)
+    return abstained
 
 
 def threshold_rank(n: int, coverage: float) -> int:
@@ -276,11 +293,11 @@ def threshold_between(at: float, below: float | None) -> float:
     return at if below is None else below + (at - below) / 2
 
 
-def _threshold(own: NDArray[np.float64], coverage: float) -> float:
+def _threshold(probabilities: Floats, coverage: float) -> float:
     """Return the threshold that the probabilities of a class give, -inf where they are too few."""
-    m = threshold_rank(len(own), coverage)
+    m = threshold_rank(len(probabilities), coverage)
     if m < 1:
         return float("-inf")
-    lowest = np.partition(own, m - 1)[:m]
+    lowest = np.partition(probabilities, m - 1)[:m]
     lower = lowest[lowest < lowest[-1]]
     return threshold_between(float(lowest[-1]), float(lower.max()) if len(lower) else None)

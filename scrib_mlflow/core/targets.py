@@ -1,4 +1,8 @@
-"""What the user asks for, as a list of constraints."""
+"""Targets as users give them, and the constraints that they mean.
+
+A constraint is a rate over the rows of some classes. Constraints on risks are claims: what a
+certificate proves.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scrib_mlflow.core.inputs import Floats, Ints
 from scrib_mlflow.errors import InvalidTargetsError
 from scrib_mlflow.messages import nearest
 
@@ -16,30 +20,6 @@ RuleName = Literal["thresholds", "optimal"]
 Kind = Literal["risk", "miscoverage", "abstention"]
 Target = float | Mapping[str, float]
 DEFAULT, OVERALL = "default", "overall"
-
-
-def claimed(constraints: Sequence[Constraint]) -> list[Constraint]:
-    """Return the constraints that are claims."""
-    return [constraint for constraint in constraints if constraint.kind == "risk"]
-
-
-def claim_targets(constraints: Sequence[Constraint]) -> NDArray[np.float64]:
-    """Return the target of each claim."""
-    return np.array([constraint.target for constraint in claimed(constraints)])
-
-
-def _members(constraints: Sequence[Constraint], k: int) -> NDArray[np.int64]:
-    """Return 1 where a class (k) belongs to a claim (c)."""
-    claims = claimed(constraints)
-    members = np.zeros((len(claims), k), dtype=np.int64)
-    for c, constraint in enumerate(claims):
-        members[c, list(constraint.classes)] = 1
-    return members
-
-
-def own_targets(risk_targets: Target | None) -> frozenset[str]:
-    """Return the classes whose target is given by name."""
-    return frozenset(map(str, risk_targets)) if isinstance(risk_targets, Mapping) else frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +52,30 @@ class Targets:
     two_sided_penalty: Target = 0.0
 
 
+def claimed(constraints: Sequence[Constraint]) -> list[Constraint]:
+    """Return the constraints that are claims."""
+    return [constraint for constraint in constraints if constraint.kind == "risk"]
+
+
+def claim_targets(constraints: Sequence[Constraint]) -> Floats:
+    """Return the target of each claim."""
+    return np.array([constraint.target for constraint in claimed(constraints)])
+
+
+def claim_members(constraints: Sequence[Constraint], k: int) -> Ints:
+    """Return 1 where a class (k) belongs to a claim (c)."""
+    claims = claimed(constraints)
+    members = np.zeros((len(claims), k), dtype=np.int64)
+    for c, constraint in enumerate(claims):
+        members[c, list(constraint.classes)] = 1
+    return members
+
+
+def own_targets(risk_targets: Target | None) -> frozenset[str]:
+    """Return the classes whose target is given by name."""
+    return frozenset(map(str, risk_targets)) if isinstance(risk_targets, Mapping) else frozenset()
+
+
 def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constraint, ...]:
     """Return the constraints that the targets mean, or say what is wrong with them."""
     waived = known_classes("waive", targets.waive, classes)
@@ -81,19 +85,19 @@ def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constr
     if targets.miscoverage_targets is not None:
         kind = "miscoverage"
         by_class = by_name("miscoverage_targets", targets.miscoverage_targets, classes)
-    asked: list[tuple[str, Kind, tuple[int, ...], float]] = [
+    wanted: list[tuple[str, Kind, tuple[int, ...], float]] = [
         (classes[j], kind, (j,), target) for j, target in by_class.items() if j not in waived
     ]
     if targets.overall_target is not None:
         target = _rate("overall_target", targets.overall_target)
-        asked.append((OVERALL, "risk", tuple(range(len(classes))), target))
+        wanted.append((OVERALL, "risk", tuple(range(len(classes))), target))
     for name, (members, value) in _groups(targets).items():
-        place = f"risk_groups[{name!r}]"
-        asked.append((name, "risk", known_classes(place, members, classes), _rate(place, value)))
-    _all_covered(asked, waived, classes)
+        option = f"risk_groups[{name!r}]"
+        wanted.append((name, "risk", known_classes(option, members, classes), _rate(option, value)))
+    _all_covered(wanted, waived, classes)
     caps = by_name("max_class_abstention", targets.max_class_abstention, classes)
-    asked += [(classes[j], "abstention", (j,), cap) for j, cap in caps.items() if j not in waived]
-    names = {name for name, *_ in asked} | set(classes)
+    wanted += [(classes[j], "abstention", (j,), cap) for j, cap in caps.items() if j not in waived]
+    names = {name for name, *_ in wanted} | set(classes)
     costs = _amounts("penalty", targets.penalty, names)
     both = _amounts("two_sided_penalty", targets.two_sided_penalty, names)
     return tuple(
@@ -105,33 +109,33 @@ def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constr
             penalty=costs.get(name, costs[DEFAULT]),
             two_sided_penalty=both.get(name, both[DEFAULT]),
         )
-        for name, what, members, target in asked
+        for name, what, members, target in wanted
     )
 
 
-def by_name(place: str, value: Target | None, classes: tuple[str, ...]) -> dict[int, float]:
+def by_name(option: str, value: Target | None, classes: tuple[str, ...]) -> dict[int, float]:
     """Return rates by class index from a number or a mapping by name, with or without a default."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        rate = _rate(place, value)
+        rate = _rate(option, value)
         return dict.fromkeys(range(len(classes)), rate)
     named = {str(name): rate for name, rate in value.items()}
     if len(named) < len(value):
         raise InvalidTargetsError(
-            f"{place} names a class twice: {list(value)} are the same as text"
+            f"{option} names a class twice: {list(value)} are the same as text"
         )
     rest = named.pop(DEFAULT, None)
-    known_classes(place, list(named), classes)
-    found = {
-        j: _rate(f"{place}[{name!r}]", named[name])
+    known_classes(option, list(named), classes)
+    rates = {
+        j: _rate(f"{option}[{name!r}]", named[name])
         for j, name in enumerate(classes)
         if name in named
     }
     if rest is not None:
-        rate = _rate(f"{place}['default']", rest)
-        found |= {j: rate for j in range(len(classes)) if j not in found}
-    return dict(sorted(found.items()))
+        rate = _rate(f"{option}['default']", rest)
+        rates |= {j: rate for j in range(len(classes)) if j not in rates}
+    return dict(sorted(rates.items()))
 
 
 def enforced(targets: Target, classes: tuple[str, ...], waive: Sequence[str]) -> dict[str, float]:
@@ -140,52 +144,52 @@ def enforced(targets: Target, classes: tuple[str, ...], waive: Sequence[str]) ->
     return {classes[j]: rate for j, rate in rates.items() if classes[j] not in waive}
 
 
-def _rate(place: str, value: object) -> float:
-    number = _number(place, value)
+def known_classes(option: str, names: Sequence[str], classes: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the indices of classes that an option names."""
+    if isinstance(names, str):
+        names = (names,)
+    if not isinstance(names, Iterable):
+        raise InvalidTargetsError(f"{option} is {names!r}, but must be a list of class names")
+    for name in map(str, names):
+        if name not in classes:
+            raise InvalidTargetsError(
+                f"{option} names the unknown class {name!r}; {nearest(name, classes)}"
+            )
+    return tuple(sorted({classes.index(str(name)) for name in names}))
+
+
+def _rate(option: str, value: object) -> float:
+    number = _number(option, value)
     if not 0 < number < 1:
         raise InvalidTargetsError(
-            f"{place} is {number:g}, but a target lies between 0 and 1; 0.1 allows 10 %"
+            f"{option} is {number:g}, but a target lies between 0 and 1; 0.1 allows 10 %"
         )
     return number
 
 
-def _amounts(place: str, value: Target, names: set[str]) -> dict[str, float]:
+def _amounts(option: str, value: Target, names: set[str]) -> dict[str, float]:
     """Return amounts by name, among them the default."""
-    given = value if isinstance(value, Mapping) else {DEFAULT: value}
-    amounts = {str(name): _number(f"{place}[{name!r}]", amount) for name, amount in given.items()}
+    named = value if isinstance(value, Mapping) else {DEFAULT: value}
+    amounts = {str(name): _number(f"{option}[{name!r}]", amount) for name, amount in named.items()}
     if DEFAULT not in amounts:
-        raise InvalidTargetsError(f"{place} has no 'default'; add one, such as 'default': 1e4")
+        raise InvalidTargetsError(f"{option} has no 'default'; add one, such as 'default': 1e4")
     for name, amount in amounts.items():
         if name != DEFAULT and name not in names:
             raise InvalidTargetsError(
-                f"{place} names {name!r}, no class and no group; {nearest(name, names)}"
+                f"{option} names {name!r}, no class and no group; {nearest(name, names)}"
             )
         if not 0 <= amount < float("inf"):
             raise InvalidTargetsError(
-                f"{place}[{name!r}] is {amount:g}, but must be finite and not negative"
+                f"{option}[{name!r}] is {amount:g}, but must be finite and not negative"
             )
     return amounts
 
 
-def _number(place: str, value: object) -> float:
+def _number(option: str, value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError) as error:
-        raise InvalidTargetsError(f"{place} is {value!r}, but must be a number") from error
-
-
-def known_classes(place: str, names: Sequence[str], classes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the indices of classes that are named at some place."""
-    if isinstance(names, str):
-        names = (names,)
-    if not isinstance(names, Iterable):
-        raise InvalidTargetsError(f"{place} is {names!r}, but must be a list of class names")
-    for name in map(str, names):
-        if name not in classes:
-            raise InvalidTargetsError(
-                f"{place} names the unknown class {name!r}; {nearest(name, classes)}"
-            )
-    return tuple(sorted({classes.index(str(name)) for name in names}))
+        raise InvalidTargetsError(f"{option} is {value!r}, but must be a number") from error
 
 
 def _groups(targets: Targets) -> dict[str, tuple[Sequence[str], float]]:
@@ -221,12 +225,12 @@ def _check_names(targets: Targets, classes: tuple[str, ...]) -> None:
 
 
 def _all_covered(
-    asked: Sequence[tuple[str, Kind, tuple[int, ...], float]],
+    wanted: Sequence[tuple[str, Kind, tuple[int, ...], float]],
     waived: tuple[int, ...],
     classes: tuple[str, ...],
 ) -> None:
     """Refuse targets that leave a class out silently."""
-    covered = {j for _, _, members, _ in asked for j in members} | set(waived)
+    covered = {j for _, _, members, _ in wanted for j in members} | set(waived)
     missing = [name for j, name in enumerate(classes) if j not in covered]
     if missing:
         raise InvalidTargetsError(

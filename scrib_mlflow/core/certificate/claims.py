@@ -1,4 +1,9 @@
-"""The certificate: what certify rows prove about the risks of a rule that was fixed before them."""
+"""The certificate: what certify rows prove about the risks of a rule that was fixed before them.
+
+Each risk with a target is a claim (c of them). Its null hypothesis "the risk is above its target"
+is tested by the exact binomial tail; by effective counts where rows come in groups, and by bets
+where rows are weighted. A path of rules is tested in a fixed order, up to the first that fails.
+"""
 
 from __future__ import annotations
 
@@ -8,275 +13,36 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
+from scrib_mlflow.core.bounds import binomial_tail, risk_upper, risk_upper_kl
 from scrib_mlflow.core.counts import (
     LEAST_GROUPS,
     GroupSums,
-    add_group_sums,
+    certain_and_wrong,
     check_groups,
     effective_counts,
     sum_groups,
 )
-from scrib_mlflow.core.inputs import NAN, Labelled, Labels, as_number, check_rows, check_trust
-from scrib_mlflow.core.rules import Fit, Rule, predict_sets
+from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Labels, as_number
+from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 from scrib_mlflow.core.targets import (
     Constraint,
     Target,
     Targets,
-    _members,
+    claim_members,
     claim_targets,
     claimed,
     make_constraints,
 )
-from scrib_mlflow.errors import InvalidLabelsError, InvalidWeightsError, ScribError
+from scrib_mlflow.errors import InvalidWeightsError, ScribError
 from scrib_mlflow.messages import percent
 
 SHARES = np.linspace(0.05, 0.99, 20)  # of the highest bet; each is best for another true risk
 Status = Literal[
     "certified", "passes alone", "not certified", "silent", "no data", "too few groups"
 ]
-
-
-def explain(claim: Claim) -> str:
-    """Return what keeps a claim from passing."""
-    if claim.status == "silent":
-        return f"silent, none of its {claim.n:,} rows is certain"
-    if claim.status == "no data":
-        return "no rows"
-    if claim.status == "too few groups":
-        return f"only {claim.n_groups} groups with certain rows"
-    return (
-        f"{claim.n_wrong:,} of {claim.n_certain:,} certain rows wrong, upper bound "
-        f"{percent(claim.risk_upper)} above the target {percent(claim.target)}"
-    )
-
-
-def reasons(certificate: Certificate) -> list[str]:
-    """Return why a certificate does not pass, claim by claim."""
-    return [
-        f"{claim.name}: {explain(claim)}"
-        for claim in certificate.claims
-        if claim.status not in {"certified", "passes alone"}
-    ] or ["nothing is claimed"]
-
-
-def spending(level: float, number: int) -> float:
-    """Return the part of an error probability that a use has; all parts add up to it."""
-    return level * 6 / (math.pi * number) ** 2
-
-
-def log_winnings(
-    weights: NDArray[np.float64],  # (n,) of certain rows, at most 1
-    wrong: NDArray[np.bool_],  # (n,)
-    target: float,
-) -> NDArray[np.float64]:
-    """Return the logarithm of what each bet of `SHARES` has made of 1 after these rows."""
-    z = weights * (wrong - target)
-    return np.array([np.log1p(-share / (1 - target) * z).sum() for share in SHARES])
-
-
-def bet_p_values(winnings: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return p-values from the log winnings (c, bets) of each claim."""
-    evidence = special.logsumexp(winnings, axis=1) - np.log(winnings.shape[1])
-    return np.exp(-np.maximum(evidence, 0.0))
-
-
-def check_shares(
-    rows: Labelled, max_weight: float | None, *, grouped: bool
-) -> NDArray[np.float64] | None:
-    """Return weights as shares of the highest possible one; None where each row counts as one."""
-    if len(rows.soft):
-        raise InvalidLabelsError(
-            "labels are a matrix, but a certificate needs the one true class of each row"
-        )
-    if rows.counted and max_weight is None:
-        return None
-    if grouped:
-        raise InvalidWeightsError(
-            "rows have groups and weights, which no certificate covers; leave one of them out"
-        )
-    if max_weight is None:
-        raise InvalidWeightsError(
-            "sample_weight has other weights than 0 and 1: weighted errors are not binomial, so "
-            "the exact certificate does not hold. Pass max_weight, the highest weight a row can "
-            "have, fixed before looking at the weights; or keep each row with probability "
-            "weight / max_weight and certify the kept ones without weights"
-        )
-    most = as_number("max_weight", max_weight, low=0, high=np.inf)
-    if rows.weights.max() > most:
-        raise InvalidWeightsError(
-            f"a row weighs {rows.weights.max():g}, more than max_weight = {most:g}; "
-            "find a bound that no row can exceed, and certify on rows not looked at before"
-        )
-    return rows.weights / most
-
-
-class Bets(NamedTuple):
-    """Weighted rows: what bets against each claim's opposite have won, and its weighted risk."""
-
-    winnings: NDArray[np.float64]  # (c, bets) logarithms
-    risk: NDArray[np.float64]  # (c,) NaN without certain rows
-
-
-class Tally(NamedTuple):
-    """Rows of each claim, counted; with sums over groups, or with bets where rows are weighted."""
-
-    n: NDArray[np.int64]  # (c,)
-    n_certain: NDArray[np.int64]  # (c,)
-    n_wrong: NDArray[np.int64]  # (c,) certain rows whose member is another class
-    groups: GroupSums | None = None
-    bets: Bets | None = None
-
-
-class Refutation(NamedTuple):
-    """What rows say against the claims."""
-
-    p_values: NDArray[np.float64]  # (c,) of "the risk is at most its target"
-    refuted: NDArray[np.bool_]  # (c,)
-
-
-def tally_sets(
-    sets: NDArray[np.bool_],  # (n, k)
-    labels: Labels,  # (n,)
-    constraints: Sequence[Constraint],
-    groups: NDArray[np.int64] | None = None,  # (n,) codes from 0
-    weights: NDArray[np.float64] | None = None,  # (n,) shares of the highest possible weight
-) -> Tally:
-    """Count the rows of each claim."""
-    n, k = sets.shape
-    members = _members(constraints, k)
-    certain = np.count_nonzero(sets, axis=1) == 1
-    wrong = certain & ~sets[np.arange(n), labels]
-    tally = Tally(
-        n=members @ np.bincount(labels, minlength=k),
-        n_certain=members @ np.bincount(labels[certain], minlength=k),
-        n_wrong=members @ np.bincount(labels[wrong], minlength=k),
-    )
-    rows = (member[labels] & certain for member in members.astype(np.bool_))
-    if groups is not None:
-        return tally._replace(groups=sum_groups(groups, wrong, rows))
-    if weights is not None:
-        return tally._replace(bets=_bet(rows, wrong, weights, claim_targets(constraints)))
-    return tally
-
-
-def add_tallies(tallies: Iterable[Tally]) -> Tally:
-    """Return the tally of all rows from those of their parts, in which no group may be divided."""
-    parts = list(tallies)
-    if not parts or any(part.bets is not None for part in parts):
-        raise ValueError(
-            "tallies add up where there is one at least, and where rows have no weights"
-        )
-    sums = [part.groups for part in parts if part.groups is not None]
-    if sums and len(sums) < len(parts):
-        raise ValueError(
-            "some tallies have groups and others have none; count all parts the same way"
-        )
-    return Tally(
-        n=np.sum([part.n for part in parts], axis=0),
-        n_certain=np.sum([part.n_certain for part in parts], axis=0),
-        n_wrong=np.sum([part.n_wrong for part in parts], axis=0),
-        groups=add_group_sums(sums) if sums else None,
-    )
-
-
-def p_values(
-    tally: Tally, constraints: Sequence[Constraint], *, level: float
-) -> NDArray[np.float64]:
-    """Return the p-value of "the risk is above its target" for each claim; 1 without certain rows.
-
-    The level matters only where rows are grouped, and then slightly.
-    """
-    if tally.bets is not None:
-        return bet_p_values(tally.bets.winnings)
-    targets = claim_targets(constraints)
-    p = binomial_tail(*independent_counts(tally, level), targets)
-    if tally.groups is not None:
-        p = np.maximum(p, binomial_tail(*counts_without_errors(tally, level), targets))
-    return p
-
-
-def passes(tally: Tally, p: NDArray[np.float64], level: float) -> bool:
-    """Return whether the p-values prove all claims at once.
-
-    A rule with any risk above its target passes with a probability of at most `level`: that of the
-    claim which is false. So there is no factor for the number of claims. Claims with too few groups
-    never pass, nor does a rule of which nothing is claimed.
-    """
-    enough = tally.groups is None or bool((tally.groups.counts >= LEAST_GROUPS).all())
-    return enough and highest(p) <= level
-
-
-def refuted(tally: Tally, constraints: Sequence[Constraint], level: float) -> Refutation:
-    """Return which claims the rows refute; true claims survive with probability 1 - level.
-
-    One claim is enough to refute a rule, so each is tested at level / claims.
-    """
-    each = level / max(len(tally.n), 1)
-    certain, wrong = independent_counts(tally, each)
-    if tally.groups is not None:  # one group says nothing of groups; better refute too much then
-        known = tally.groups.counts >= 2
-        certain = np.where(known, certain, tally.n_certain)
-        wrong = np.where(known, wrong, tally.n_wrong)
-    some = wrong > 0
-    right = np.where(some, certain - wrong, 0.0)
-    tail = special.betainc(np.where(some, wrong, 1.0), right + 1, claim_targets(constraints))
-    p = np.where(some, tail, 1.0)
-    return Refutation(p, p <= each)
-
-
-def independent_counts(
-    tally: Tally, level: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return certain and wrong rows of each claim, as many as they are worth if independent."""
-    if tally.groups is not None:
-        return effective_counts(tally.n_certain, tally.n_wrong, tally.groups, level)
-    return tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
-
-
-def counts_without_errors(
-    tally: Tally, level: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what the groups of each claim would be worth if no row were wrong.
-
-    A few scattered errors make the rows of a group look independent, which they may not be: more
-    errors must never prove more than none would.
-    """
-    assert tally.groups is not None  # noqa: S101  # for mypy; only groups have such counts
-    none = np.zeros_like(tally.groups.product)
-    sums = tally.groups._replace(wrong_squared=none, product=none)
-    return effective_counts(tally.n_certain, np.zeros_like(tally.n_wrong), sums, level)
-
-
-def binomial_tail(
-    n: NDArray[np.float64], wrong: NDArray[np.float64], targets: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return P(Binomial(n, target) <= wrong), also for counts that are not whole."""
-    inside = wrong < n
-    right = np.where(inside, n - wrong, 1.0)
-    return np.where(inside, special.betaincc(wrong + 1, right, targets), 1.0)
-
-
-def highest(p: NDArray[np.float64]) -> float:
-    """Return the highest p-value, 1 where nothing is claimed."""
-    return float(p.max()) if len(p) else 1.0
-
-
-def _bet(
-    certain: Iterable[NDArray[np.bool_]],
-    wrong: NDArray[np.bool_],
-    weights: NDArray[np.float64],
-    targets: NDArray[np.float64],
-) -> Bets:
-    """Bet on the certain rows of each claim."""
-    winnings, risks = [], []
-    for rows, target in zip(certain, targets, strict=True):
-        winnings.append(log_winnings(weights[rows], wrong[rows], target))
-        risks.append(np.average(wrong[rows], weights=weights[rows]) if rows.any() else NAN)
-    return Bets(np.array(winnings), np.array(risks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,8 +149,9 @@ def certify_sets(
     Certificate
     """
     level = 1.0 - as_number("confidence", confidence, low=0.5, high=1)
-    names = rule.classes if isinstance(rule, Fit) and classes is None else classes
-    rows = check_rows(scores, labels, names, sample_weight, least_rows=1)
+    rows, sets = predict_rows(
+        scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust, hard=True
+    )
     shares = check_shares(rows, max_weight, grouped=groups is not None)
     targets = Targets(
         risk_targets=risk_targets,
@@ -393,10 +160,7 @@ def certify_sets(
         waive=waive,
     )
     constraints = make_constraints(targets, rows.classes)
-    if trust is not None:
-        trust = check_trust(trust, len(rows.kept))[rows.kept]
-    sets = predict_sets(rows.scores, rule.rule if isinstance(rule, Fit) else rule, trust=trust)
-    codes = None if groups is None else check_groups(groups, len(rows.kept))[rows.kept]
+    codes = None if groups is None else check_groups(groups, len(rows.used))[rows.used]
     tally = tally_sets(sets, rows.labels, constraints, codes, shares)
     return make_certificate(tally, constraints, rows.classes, level=level, waived=waive)
 
@@ -411,25 +175,25 @@ def certify_path(
 ) -> PathTest:
     """Test rules in order up to the first that fails, and choose the last that passed.
 
-    Each is given by its tally on the same certify rows, on which neither the rules nor their order
-    may depend. Tallies are taken one by one: hand in a generator,
+    Each rule comes as its tally on the same certify rows, on which neither the rules nor their
+    order may depend. Tallies are taken one by one: hand in a generator,
     ``(tally_sets(predict_sets(scores, rule), labels, constraints) for rule in rules)``.
     """
-    found: list[float] = []
-    chosen, shown = None, None
+    tested: list[float] = []
+    chosen, described = None, None
     for index, tally in enumerate(tallies):
         p = p_values(tally, constraints, level=level)
-        found.append(highest(p))
+        tested.append(highest(p))
         passed = passes(tally, p, level)
-        if passed or shown is None:
-            shown = tally
+        if passed or described is None:
+            described = tally
         if not passed:
             break
         chosen = index
-    if shown is None:
+    if described is None:
         raise ScribError("the path has no rule to test; give it at least one")
-    certificate = make_certificate(shown, constraints, classes, level=level, waived=waived)
-    return PathTest(tuple(found), chosen, certificate)
+    certificate = make_certificate(described, constraints, classes, level=level, waived=waived)
+    return PathTest(tuple(tested), chosen, certificate)
 
 
 def make_certificate(
@@ -471,9 +235,7 @@ def make_certificate(
     )
 
 
-def _numbers(
-    tally: Tally, constraints: Sequence[Constraint], level: float
-) -> dict[str, NDArray[np.float64]]:
+def _numbers(tally: Tally, constraints: Sequence[Constraint], level: float) -> dict[str, Floats]:
     """Return risks and bounds of all claims, by their names in `Claim`."""
     certain, wrong = tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
     unknown = np.full(len(certain), NAN)
@@ -494,14 +256,10 @@ def _numbers(
     return numbers
 
 
-def _upper(tally: Tally, level: float) -> NDArray[np.float64]:
+def _upper(tally: Tally, level: float) -> Floats:
     """Return upper bounds; groups are not worth more with errors than they would be without."""
-    n, wrong = independent_counts(tally, level)
-    bound = risk_upper(wrong, n, 1 - level)
-    if tally.groups is None:
-        return bound
-    n, wrong = counts_without_errors(tally, level)
-    return np.maximum(bound, risk_upper(wrong, n, 1 - level))
+    bounds = [risk_upper(wrong, n, 1 - level) for n, wrong in _worth(tally, level)]
+    return np.maximum.reduce(bounds)
 
 
 def _level_of_each(tally: Tally, constraints: Sequence[Constraint], level: float) -> float:
@@ -531,3 +289,194 @@ def _status(tally: Tally, c: int, *, alone: bool, passed: bool) -> Status:
 def _plain(value: float) -> float:
     """Return a float, and the one NaN with which results equal themselves."""
     return NAN if np.isnan(value) else float(value)
+
+
+class Bets(NamedTuple):
+    """Weighted rows: what bets against each claim's opposite have won, and its weighted risk."""
+
+    winnings: Floats  # (c, bets) logarithms
+    risk: Floats  # (c,) NaN without certain rows
+
+
+class Tally(NamedTuple):
+    """Rows of each claim, counted; with sums over groups, or with bets where rows are weighted."""
+
+    n: Ints  # (c,)
+    n_certain: Ints  # (c,)
+    n_wrong: Ints  # (c,) certain rows whose member is another class
+    groups: GroupSums | None = None
+    bets: Bets | None = None
+
+
+def tally_sets(
+    sets: Bools,  # (n, k)
+    labels: Labels,  # (n,)
+    constraints: Sequence[Constraint],
+    groups: Ints | None = None,  # (n,) codes from 0
+    weights: Floats | None = None,  # (n,) shares of the highest possible weight
+) -> Tally:
+    """Count the rows of each claim."""
+    members = claim_members(constraints, sets.shape[1])
+    certain, wrong = certain_and_wrong(sets, labels)
+    n, n_certain, n_wrong = (
+        members @ np.bincount(part, minlength=sets.shape[1])
+        for part in (labels, labels[certain], labels[wrong])
+    )
+    rows = (member[labels] & certain for member in members.astype(np.bool_))
+    if groups is not None:
+        return Tally(n, n_certain, n_wrong, groups=sum_groups(groups, wrong, rows))
+    if weights is not None:
+        bets = _bet(rows, wrong, weights, claim_targets(constraints))
+        return Tally(n, n_certain, n_wrong, bets=bets)
+    return Tally(n, n_certain, n_wrong)
+
+
+def _bet(certain: Iterable[Bools], wrong: Bools, weights: Floats, targets: Floats) -> Bets:
+    """Bet on the certain rows of each claim."""
+    winnings, risks = [], []
+    for rows, target in zip(certain, targets, strict=True):
+        winnings.append(log_winnings(weights[rows], wrong[rows], target))
+        risks.append(np.average(wrong[rows], weights=weights[rows]) if rows.any() else NAN)
+    return Bets(np.array(winnings), np.array(risks))
+
+
+def log_winnings(
+    weights: Floats,  # (n,) of certain rows, at most 1
+    wrong: Bools,  # (n,)
+    target: float,
+) -> Floats:
+    """Return the logarithm of what each bet of `SHARES` has made of 1 after these rows."""
+    z = weights * (wrong - target)
+    return np.array([np.log1p(-share / (1 - target) * z).sum() for share in SHARES])
+
+
+def p_values(tally: Tally, constraints: Sequence[Constraint], *, level: float) -> Floats:
+    """Return the p-value of "the risk is above its target" for each claim; 1 without certain rows.
+
+    The level matters only where rows are grouped, and then slightly.
+    """
+    if tally.bets is not None:
+        return bet_p_values(tally.bets.winnings)
+    targets = claim_targets(constraints)
+    return np.maximum.reduce([binomial_tail(*counts, targets) for counts in _worth(tally, level)])
+
+
+def bet_p_values(winnings: Floats) -> Floats:
+    """Return p-values from the log winnings (c, bets) of each claim."""
+    evidence = special.logsumexp(winnings, axis=1) - np.log(winnings.shape[1])
+    return np.exp(-np.maximum(evidence, 0.0))
+
+
+def independent_counts(tally: Tally, level: float) -> tuple[Floats, Floats]:
+    """Return certain and wrong rows of each claim, as many as they are worth if independent."""
+    if tally.groups is not None:
+        return effective_counts(tally.n_certain, tally.n_wrong, tally.groups, level)
+    return tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
+
+
+def _worth(tally: Tally, level: float) -> list[tuple[Floats, Floats]]:
+    """Return certain and wrong rows as if independent, of which the least favourable ones count.
+
+    A few scattered errors make the rows of a group look independent, which they may not be: more
+    errors must never prove more than none would. So groups count without errors as well.
+    """
+    counts = [independent_counts(tally, level)]
+    if tally.groups is not None:
+        none = np.zeros_like(tally.groups.product)
+        sums = tally.groups._replace(wrong_squared=none, product=none)
+        none_wrong = np.zeros_like(tally.n_wrong)
+        counts.append(effective_counts(tally.n_certain, none_wrong, sums, level))
+    return counts
+
+
+def highest(p: Floats) -> float:
+    """Return the highest p-value, 1 where nothing is claimed."""
+    return float(p.max()) if len(p) else 1.0
+
+
+def passes(tally: Tally, p: Floats, level: float) -> bool:
+    """Return whether the p-values prove all claims at once.
+
+    A rule with any risk above its target passes with a probability of at most `level`: that of the
+    claim which is false. So there is no factor for the number of claims. Claims with too few groups
+    never pass, nor does a rule of which nothing is claimed.
+    """
+    enough = tally.groups is None or bool((tally.groups.counts >= LEAST_GROUPS).all())
+    return enough and highest(p) <= level
+
+
+class Refutation(NamedTuple):
+    """What rows say against the claims."""
+
+    p_values: Floats  # (c,) of "the risk is at most its target"
+    refuted: Bools  # (c,)
+
+
+def refuted(tally: Tally, constraints: Sequence[Constraint], level: float) -> Refutation:
+    """Return which claims the rows refute; true claims survive with probability 1 - level.
+
+    One claim is enough to refute a rule, so each is tested at level / claims.
+    """
+    each = level / max(len(tally.n), 1)
+    certain, wrong = independent_counts(tally, each)
+    if tally.groups is not None:  # one group says nothing of groups; better refute too much then
+        known = tally.groups.counts >= 2
+        certain = np.where(known, certain, tally.n_certain)
+        wrong = np.where(known, wrong, tally.n_wrong)
+    some = wrong > 0
+    right = np.where(some, certain - wrong, 0.0)
+    tail = special.betainc(np.where(some, wrong, 1.0), right + 1, claim_targets(constraints))
+    p = np.where(some, tail, 1.0)
+    return Refutation(p, p <= each)
+
+
+def check_shares(rows: Labelled, max_weight: float | None, *, grouped: bool) -> Floats | None:
+    """Return weights as shares of the highest possible one; None where each row counts as one."""
+    if rows.counted and max_weight is None:
+        return None
+    if grouped:
+        raise InvalidWeightsError(
+            "rows have groups and weights, which no certificate covers; leave one of them out"
+        )
+    if max_weight is None:
+        raise InvalidWeightsError(
+            "sample_weight has other weights than 0 and 1: weighted errors are not binomial, so "
+            "the exact certificate does not hold. Pass max_weight, the highest weight a row can "
+            "have, fixed before looking at the weights; or keep each row with probability "
+            "weight / max_weight and certify the kept ones without weights"
+        )
+    most = as_number("max_weight", max_weight, low=0, high=np.inf)
+    if rows.weights.max() > most:
+        raise InvalidWeightsError(
+            f"a row weighs {rows.weights.max():g}, more than max_weight = {most:g}; "
+            "find a bound that no row can exceed, and certify on rows not looked at before"
+        )
+    return rows.weights / most
+
+
+def explain(claim: Claim) -> str:
+    """Return what keeps a claim from passing."""
+    if claim.status == "silent":
+        return f"silent, none of its {claim.n:,} rows is certain"
+    if claim.status == "no data":
+        return "no rows"
+    if claim.status == "too few groups":
+        return f"only {claim.n_groups} groups with certain rows"
+    return (
+        f"{claim.n_wrong:,} of {claim.n_certain:,} certain rows wrong, upper bound "
+        f"{percent(claim.risk_upper)} above the target {percent(claim.target)}"
+    )
+
+
+def reasons(certificate: Certificate) -> list[str]:
+    """Return why a certificate does not pass, claim by claim."""
+    return [
+        f"{claim.name}: {explain(claim)}"
+        for claim in certificate.claims
+        if claim.status not in {"certified", "passes alone"}
+    ] or ["nothing is claimed"]
+
+
+def spending(level: float, number: int) -> float:
+    """Return the part of an error probability that certificate `number` spends, from 1 on."""
+    return level * 6 / (math.pi * number) ** 2

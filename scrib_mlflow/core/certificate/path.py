@@ -1,4 +1,4 @@
-"""Fit softly: a path of rules, from the one most likely to be certified to less abstention.
+"""A path of rules, from the one most likely to be certified to less and less abstention.
 
 Soft counts take recalibrated scores in place of labels, so that the noise of labels is not in what
 the search minimises: with labels it would pick the rules whose labels are lucky. Each step asks
@@ -8,19 +8,34 @@ certify rows that it has not seen do, whatever its quality.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from scrib_mlflow.core.certificate import steps
-from scrib_mlflow.core.certificate.steps import PathStep, Problem, expect_groups
-from scrib_mlflow.core.counts import check_groups, constraint_counts, count_sets
+from scrib_mlflow.core.certificate.steps import (
+    PathProblem,
+    PathStep,
+    expect_groups,
+    find_optimal_pilot,
+    find_optimal_steps,
+    find_threshold_pilot,
+    find_threshold_steps,
+)
+from scrib_mlflow.core.counts import (
+    certain_and_wrong,
+    check_groups,
+    constraint_counts,
+    count_rows,
+    count_sets,
+)
 from scrib_mlflow.core.inputs import (
     MOST_CERTIFY_ROWS,
+    Bools,
     Floats,
     Labelled,
     Progress,
@@ -32,100 +47,20 @@ from scrib_mlflow.core.inputs import (
     check_seed,
     count_threads,
 )
-from scrib_mlflow.core.loss import (
-    CERTAIN,
-    RIGHT,
-    Ambiguity,
-    Margin,
-    check_ambiguity,
-    check_members,
-    check_rule,
-)
+from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule
-from scrib_mlflow.core.targets import (
-    Constraint,
-    RuleName,
-    Target,
-    Targets,
-    make_constraints,
-    own_targets,
-)
-from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError, InvalidTargetsError
+from scrib_mlflow.core.targets import RuleName, Target, Targets, claimed, own_targets
+from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError
 from scrib_mlflow.serving import rule_sets
 
-WIDTH = 0.2  # of the noise, in standard deviations of a class's scores
+BLUR = 0.2  # noise of a blurred copy, in standard deviations of a class's scores
 MOST_COPIES = 3
 MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smooth enough
 LEAST_SCORE = 1e-12
-MANY_ROWS = 100_000  # certify rows
+MANY_ROWS = 100_000  # certify rows, from which on errors of soft counts matter
 USUAL_ERROR = 0.15  # of soft counts, before labels are looked at
 NEARLY = 0.002  # the share of power that is given up for a start that abstains less
-
-
-def blur_scores(
-    scores: NDArray[np.float64],
-    of: Literal["log", "raw"],
-    seed: int,
-    weights: NDArray[np.float64] | None = None,  # (n,)
-) -> NDArray[np.float64]:
-    """Return the scores followed by blurred copies, as many as are worth their time."""
-    copies = min(MOST_COPIES, MOST_ENTRIES // scores.size - 1)
-    if copies < 1 or are_tied(scores):
-        return scores
-    inputs = scores
-    if of == "log":
-        inputs = np.log(np.maximum(scores, LEAST_SCORE))
-        inputs = inputs - inputs.mean(axis=1, keepdims=True)
-    centre = np.average(inputs, axis=0, weights=weights)
-    spread = np.sqrt(np.average((inputs - centre) ** 2, axis=0, weights=weights))
-    random = np.random.default_rng([seed, len(scores)])
-    noise = WIDTH * spread * random.standard_normal((copies, *scores.shape))
-    blurred = centre + (inputs - centre + noise) / np.sqrt(1 + WIDTH**2)  # as widespread as before
-    if of == "log":
-        blurred = special.softmax(blurred, axis=2)
-    return np.concatenate([scores, blurred.reshape(-1, scores.shape[1])])
-
-
-def expect_errors(
-    problem: Problem,
-    pilot: ThresholdRule | OptimalRule,
-    rows: Labelled,
-    recalibration: Recalibration,
-) -> Problem:
-    """Return the problem with what labelled rows say of soft counts under a pilot rule."""
-    sets = rule_sets(asdict(pilot), rows.scores)
-    soft = recalibrate(recalibration, rows.scores) * rows.weights[:, None]
-    none = np.zeros(0, dtype=np.int32)
-    told, _ = constraint_counts(count_sets(sets, *rows[1:4]), problem.constraints)
-    guessed, _ = constraint_counts(count_sets(sets, none, soft, rows.weights), problem.constraints)
-    wrong = _wrong_rows(sets, rows, problem)
-    biases, doubts = [], []
-    for c in range(len(problem.constraints)):
-        effect = problem.margin.design_effects[c] if problem.margin.design_effects else 1.0
-        worth = wrong[c] / effect
-        trusted = worth / (worth + USUAL_ERROR**-2)
-        ratio = _risk(told[c]) / _risk(guessed[c]) if _risk(guessed[c]) > 0 else 1.0
-        biases.append(float(max(ratio, 1e-3) ** trusted) if np.isfinite(ratio) else 1.0)
-        doubts.append(float((worth + USUAL_ERROR**-2) ** -0.5))
-    margin = replace(problem.margin, biases=tuple(biases), doubts=tuple(doubts))
-    return problem._replace(margin=margin)
-
-
-def _risk(counts: NDArray[np.float64]) -> float:
-    certain = float(counts[CERTAIN])
-    return (certain - float(counts[RIGHT])) / certain if certain > 0 else float("nan")
-
-
-def _wrong_rows(sets: NDArray[np.bool_], rows: Labelled, problem: Problem) -> list[float]:
-    """Return for each constraint how many unweighted wrong rows its weighted ones are worth."""
-    certain = np.count_nonzero(sets, axis=1) == 1
-    wrong = certain & ~sets[np.arange(len(sets)), rows.labels]
-    worth = []
-    for constraint in problem.constraints:
-        weights = rows.weights[wrong & np.isin(rows.labels, constraint.classes)]
-        worth.append(float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0)
-    return worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +152,7 @@ def draw_path(
     Path
         Its `steps` abstain less and less, the first being the most likely to pass.
     """
-    rows = check_rows(scores, labels, classes, sample_weight)
+    rows = check_rows(scores, labels, classes, sample_weight, hard=True)
     targets = Targets(
         risk_targets=risk_targets,
         overall_target=overall_target,
@@ -226,72 +161,56 @@ def draw_path(
         waive=waive,
         penalty=penalty,
     )
-    constraints = make_constraints(targets, rows.classes)
-    weights = Ambiguity(
+    ambiguity = Ambiguity(
         chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
     )
-    check_ambiguity(weights, constraints)
-    check_rule(rule, weights, penalty)
-    _check_path_rows(rows, targets, constraints)
+    constraints = make_problem(rows, targets, ambiguity).constraints
+    check_rule(rule, ambiguity, penalty)
+    if not claimed(constraints):
+        raise InvalidTargetsError(
+            "no risk has a target, so there is nothing to certify; give risk_targets"
+        )
     drawing = _path_scores(rows, path_scores)
-    drawn = rows.weights if path_scores is None else np.ones(len(drawing))
+    weights = rows.weights if path_scores is None else np.ones(len(drawing))
     if rule == "optimal":
         check_probabilities(rows.scores)
         check_probabilities(drawing)
     recalibration = fit_recalibration(rows.scores, rows.labels, rows.weights)
-    blurred = blur_scores(drawing, recalibration.of, check_seed(seed), drawn)
-    counted = np.tile(drawn, len(blurred) // len(drawing))
-    problem = Problem(
+    blurred = blur_scores(drawing, recalibration.of, check_seed(seed), weights)
+    weights = np.tile(weights, len(blurred) // len(drawing))
+    problem = PathProblem(
         scores=drawing,
-        rows=_soften(blurred, counted, recalibration, rows.classes),
-        weights=counted,
+        rows=_soften(blurred, weights, recalibration, rows.classes),
+        weights=weights,
         constraints=constraints,
-        ambiguity=weights,
+        ambiguity=ambiguity,
         margin=Margin(
             confidence=as_number("confidence", confidence, low=0, high=1),
             certify_rows=as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS),
         ),
         seed=check_seed(seed),
     )
-    codes = None if groups is None else check_groups(groups, len(rows.kept))[rows.kept]
-    found: tuple[PathStep, ...]
+    find_pilot: Callable[[PathProblem], ThresholdRule | OptimalRule]
+    find_steps: Callable[..., tuple[PathStep, ...]]
     if rule == "optimal":
-        own = own_targets(risk_targets)
-        if codes is not None:
-            pilot = steps.find_optimal_pilot(problem, recalibration, own)
-            problem = expect_groups(problem, pilot, rows, codes)
-        if certify_rows >= MANY_ROWS:
-            pilot = steps.find_optimal_pilot(problem, recalibration, own)
-            problem = expect_errors(problem, pilot, rows, recalibration)
-        found = steps.find_optimal_steps(problem, recalibration, own, progress)
+        named = own_targets(risk_targets)
+        find_pilot = partial(find_optimal_pilot, recalibration=recalibration, named=named)
+        find_steps = partial(find_optimal_steps, recalibration=recalibration, named=named)
     else:
-        many = count_threads(threads)
-        if codes is not None:
-            problem = expect_groups(problem, steps.find_threshold_pilot(problem, many), rows, codes)
-        if certify_rows >= MANY_ROWS:
-            careful = steps.find_threshold_pilot(problem, many)
-            problem = expect_errors(problem, careful, rows, recalibration)
-        found = steps.find_threshold_steps(problem, many, progress)
+        find_pilot = partial(find_threshold_pilot, threads=count_threads(threads))
+        find_steps = partial(find_threshold_steps, threads=count_threads(threads))
+    if groups is not None:
+        codes = check_groups(groups, len(rows.used))[rows.used]
+        problem = expect_groups(problem, find_pilot(problem), rows, codes)
+    if certify_rows >= MANY_ROWS:
+        problem = expect_errors(problem, find_pilot(problem), rows, recalibration)
     return Path(
         classes=rows.classes,
-        steps=_order(found),
+        steps=_order(find_steps(problem, progress=progress)),
         recalibration=recalibration,
         n_rows=len(drawing),
         seed=problem.seed,
     )
-
-
-def _check_path_rows(rows: Labelled, targets: Targets, constraints: tuple[Constraint, ...]) -> None:
-    """Refuse labels that cannot recalibrate, absent classes, and targets that claim nothing."""
-    if len(rows.soft):
-        raise InvalidLabelsError(
-            "labels must be one class a row: the path makes soft labels of the scores itself"
-        )
-    check_members(targets, rows.class_weight(), rows.classes)
-    if not any(constraint.kind == "risk" for constraint in constraints):
-        raise InvalidTargetsError(
-            "no risk has a target, so there is nothing to certify; give risk_targets"
-        )
 
 
 def _path_scores(rows: Labelled, path_scores: ArrayLike | None) -> Floats:
@@ -317,22 +236,87 @@ def _soften(
         soft=soft,
         weights=soft.sum(axis=1),
         classes=classes,
-        kept=np.ones(len(scores), dtype=np.bool_),
+        used=np.ones(len(scores), dtype=np.bool_),
     )
 
 
-def _order(found: Sequence[PathStep]) -> tuple[Step, ...]:
+def _order(steps: Sequence[PathStep]) -> tuple[Step, ...]:
     """Return the steps: the likeliest to pass, then those with more power than all that follow."""
-    highest = max(candidate.power for candidate in found)
-    likely = [candidate for candidate in found if candidate.power >= (1 - NEARLY) * highest]
+    highest = max(step.power for step in steps)
+    likely = [step for step in steps if step.power >= (1 - NEARLY) * highest]
     start = min(likely, key=lambda c: c.abstention_rate)
-    chosen = [start if highest > 0 else max(found, key=lambda c: c.hope)]
-    for candidate in sorted(found, key=lambda c: (-c.abstention_rate, -c.power)):
-        rate, power = candidate.abstention_rate, candidate.power
-        beaten = any(c.abstention_rate <= rate and c.power > power for c in found)
+    chosen = [start if highest > 0 else max(steps, key=lambda c: c.hope)]
+    for step in sorted(steps, key=lambda c: (-c.abstention_rate, -c.power)):
+        rate, power = step.abstention_rate, step.power
+        beaten = any(c.abstention_rate <= rate and c.power > power for c in steps)
         if rate < chosen[-1].abstention_rate and not beaten:
-            chosen.append(candidate)
+            chosen.append(step)
     return tuple(
         Step(rule=c.rule, margin=c.margin, power=c.power, abstention_rate=c.abstention_rate)
         for c in chosen
     )
+
+
+def blur_scores(
+    scores: Floats,
+    of: Literal["log", "raw"],
+    seed: int,
+    weights: Floats | None = None,  # (n,)
+) -> Floats:
+    """Return the scores followed by blurred copies, as many as are worth their time."""
+    copies = min(MOST_COPIES, MOST_ENTRIES // scores.size - 1)
+    if copies < 1 or are_tied(scores):
+        return scores
+    inputs = scores
+    if of == "log":
+        inputs = np.log(np.maximum(scores, LEAST_SCORE))
+        inputs = inputs - inputs.mean(axis=1, keepdims=True)
+    centre = np.average(inputs, axis=0, weights=weights)
+    spread = np.sqrt(np.average((inputs - centre) ** 2, axis=0, weights=weights))
+    random = np.random.default_rng([seed, len(scores)])
+    noise = BLUR * spread * random.standard_normal((copies, *scores.shape))
+    blurred = centre + (inputs - centre + noise) / np.sqrt(1 + BLUR**2)  # as widespread as before
+    if of == "log":
+        blurred = special.softmax(blurred, axis=2)
+    return np.concatenate([scores, blurred.reshape(-1, scores.shape[1])])
+
+
+def expect_errors(
+    problem: PathProblem,
+    pilot: ThresholdRule | OptimalRule,
+    rows: Labelled,
+    recalibration: Recalibration,
+) -> PathProblem:
+    """Return the problem with what labelled rows say of soft counts under a pilot rule."""
+    sets = rule_sets(asdict(pilot), rows.scores)
+    soft = recalibrate(recalibration, rows.scores) * rows.weights[:, None]
+    none = np.zeros(0, dtype=np.int32)
+    hard, _ = constraint_counts(count_rows(sets, rows), problem.constraints)
+    softly, _ = constraint_counts(count_sets(sets, none, soft, rows.weights), problem.constraints)
+    wrong = _wrong_rows(sets, rows, problem)
+    biases, doubts = [], []
+    for c in range(len(problem.constraints)):
+        effect = problem.margin.design_effects[c] if problem.margin.design_effects else 1.0
+        worth = wrong[c] / effect
+        trusted = worth / (worth + USUAL_ERROR**-2)
+        soft_risk = _risk(softly[c])
+        ratio = _risk(hard[c]) / soft_risk if soft_risk > 0 else 1.0
+        biases.append(float(max(ratio, 1e-3) ** trusted) if np.isfinite(ratio) else 1.0)
+        doubts.append(float((worth + USUAL_ERROR**-2) ** -0.5))
+    margin = replace(problem.margin, biases=tuple(biases), doubts=tuple(doubts))
+    return replace(problem, margin=margin)
+
+
+def _risk(counts: Floats) -> float:
+    certain = float(counts[CERTAIN])
+    return (certain - float(counts[RIGHT])) / certain if certain > 0 else float("nan")
+
+
+def _wrong_rows(sets: Bools, rows: Labelled, problem: PathProblem) -> list[float]:
+    """Return for each constraint how many unweighted wrong rows its weighted ones are worth."""
+    _, wrong = certain_and_wrong(sets, rows.labels)
+    worth = []
+    for constraint in problem.constraints:
+        weights = rows.weights[wrong & np.isin(rows.labels, constraint.classes)]
+        worth.append(float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0)
+    return worth

@@ -14,7 +14,7 @@ from scrib_mlflow.core.bounds import allowed_errors
 from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.core.inputs import as_number
 
-MOST_ROWS = 2_000_000  # of a search for rows
+MOST_ROWS = 2_000_000  # where the search for enough rows gives up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,24 @@ def make_plan(
     as_number("risk_share", risk_share, low=0, high=np.inf)
     each = as_number("wanted", wanted, low=0, high=1) ** (1 / max(len(targets), 1))
     certain = 1 - as_number("abstention", abstention, low=-1e-12, high=1)
+
+    def plan_class(name: str, n: int, target: float) -> ClassPlan:
+        risk = min(risk_share * target, 1.0)
+        n_certain = math.floor(n * certain)
+        return ClassPlan(
+            name=name,
+            n=n,
+            target=target,
+            least_target=least_target(n, level),
+            least_rows=least_rows(target, level),
+            rows_for_chance=rows_for(target, risk, level, each),
+            assumed_risk=risk,
+            n_certain=n_certain,
+            chance=chance_of_passing(n_certain, target, risk, level),
+        )
+
     by_class = tuple(
-        _plan_class(name, class_rows.get(name, 0), target, level, certain, risk_share, each)
-        for name, target in targets.items()
+        plan_class(name, class_rows.get(name, 0), target) for name, target in targets.items()
     )
     needed = [max(LEAST_GROUPS, plan.least_rows) for plan in by_class]
     enough = n_groups is None or n_groups >= max(needed, default=LEAST_GROUPS)
@@ -120,27 +135,3 @@ def _more_than_enough(target: float, risk: float, level: float, chance: float) -
     spread = special.ndtri(1 - level) * math.sqrt(target * (1 - target))
     spread += max(special.ndtri(chance), 0.0) * math.sqrt(risk * (1 - risk))
     return math.ceil(2 * (spread / (target - risk)) ** 2) + 4 * least_rows(target, level)
-
-
-def _plan_class(
-    name: str,
-    n: int,
-    target: float,
-    level: float,
-    certain: float,
-    risk_share: float,
-    chance: float,
-) -> ClassPlan:
-    risk = min(risk_share * target, 1.0)
-    n_certain = math.floor(n * certain)
-    return ClassPlan(
-        name=name,
-        n=n,
-        target=target,
-        least_target=least_target(n, level),
-        least_rows=least_rows(target, level),
-        rows_for_chance=rows_for(target, risk, level, chance),
-        assumed_risk=risk,
-        n_certain=n_certain,
-        chance=chance_of_passing(n_certain, target, risk, level),
-    )

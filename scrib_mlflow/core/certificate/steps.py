@@ -1,32 +1,32 @@
-"""Candidates for a path of optimal rules: margin by margin, each from the one before.
+"""The rules that a path may hold, margin by margin, and how likely each is to be certified.
 
-At margin z a claim with n certain rows may have T(n) wrong ones, as many as pass with probability
-Phi(z). T is convex, so the line that touches it at the present n lies below it: a rule that keeps
-to the line keeps to T. A line is a requirement that the dual can price, and the n of its solution
-is where the next line touches; after a few lines n stays.
+Threshold rules are followed along chains of margins. Optimal rules come one from another: at margin
+z a claim with n certain rows may have T(n) wrong ones, as many as pass with probability Phi(z). T
+is convex, so the line that touches it at the present n lies below it: a rule that keeps to the line
+keeps to T. A line is a requirement that the dual can price, and the n of its solution is where the
+next line touches; after a few lines n stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import special
 
-from scrib_mlflow.core.bounds import ErrorTable, smooth_errors, soft_errors
+from scrib_mlflow.core.bounds import ErrorTable, binomial_tail, smooth_errors, soft_errors
 from scrib_mlflow.core.counts import (
     Counts,
+    certain_and_wrong,
     constraint_counts,
-    count_sets,
+    count_rows,
     design_effects,
     sum_groups,
 )
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
-from scrib_mlflow.core.inputs import Floats, Labelled, Progress, are_tied
-from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, Objective, make_objective
+from scrib_mlflow.core.inputs import Floats, Ints, Labelled, Progress, are_tied
+from scrib_mlflow.core.loss import CERTAIN, RIGHT, Margin, Objective, Problem, make_objective
 from scrib_mlflow.core.optimal.fit import (
     make_requirements,
     make_rule,
@@ -34,35 +34,34 @@ from scrib_mlflow.core.optimal.fit import (
     shared_multipliers,
 )
 from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, make_sets
-from scrib_mlflow.core.search.fit import make_task, serve
-from scrib_mlflow.core.search.levels import Track
+from scrib_mlflow.core.search.fit import make_task, served_rule
 from scrib_mlflow.core.search.search import Chain, Task, follow, search
-from scrib_mlflow.core.targets import Constraint, claimed
+from scrib_mlflow.core.targets import claimed
 from scrib_mlflow.serving import answer_values
 
 MARGINS = tuple(z / 4 for z in range(14, -4, -1))  # 3.5 ... -0.75
-CAREFUL = (12.0, 9.0, 7.0, 6.0, 5.0, 4.25)  # as many as 2 divides; where soft counts are doubted
-NORMAL_POINTS, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)  # to average over doubt
+CAREFUL = (12.0, 9.0, 7.0, 6.0, 5.0, 4.25)  # further margins, an even number, for doubted counts
 PILOT = 0.0  # the margin at which design effects are estimated: with errors enough to tell
 LEAST_CHANCE = 1e-6  # of a claim, where some rule must be chosen although none can pass
-ANCHORS = (1.0, 2.5)  # margins of the searches that chains start from: basins differ
+NORMAL_POINTS, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)  # to average over doubt
+
+ANCHORS = (1.0, 2.5)  # margins of the searches that chains of thresholds start from: basins differ
 EFFORT = 0.25  # of a fit, for each search
-FEW_CLASSES = 10  # more get less effort each: with soft labels a descent costs classes squared,
-MANY_CLASSES = 20  # and from here on half the margins and one search
-MOST_LINES = 6  # at a margin
-STEADY = 0.005  # of the certain rows, beyond one
+FEW_CLASSES = 10  # more get less effort each: with soft labels a descent costs classes squared
+MANY_CLASSES = 20  # more get half the margins and one search
+
+MOST_LINES = 6  # of optimal rules at a margin
+STEADY = 0.005  # a change in certain rows, beyond one row, that ends the lines
 SMOOTHINGS = (0.01, 0.003)
-ERRORS_APART = 1.0  # errors, between the rows that give a slope
+ERRORS_APART = 1.0  # errors between the rows that give a slope
 
 
-class Problem(NamedTuple):
-    """What all steps of a path share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathProblem(Problem):
+    """What all steps of a path share; `rows` are blurred, with soft labels."""
 
-    scores: NDArray[np.float64]  # (n, k) of the rows that draw it
-    rows: Labelled  # these and their blurred copies, with soft labels
-    weights: NDArray[np.float64]  # (m,) how many rows each of `rows` stands for
-    constraints: tuple[Constraint, ...]
-    ambiguity: Ambiguity
+    scores: Floats  # (n, k) of the rows that draw it
+    weights: Floats  # (m,) how many rows each of `rows` stands for
     margin: Margin
     seed: int
 
@@ -78,17 +77,13 @@ class PathStep(NamedTuple):
 
 
 def expect_groups(
-    problem: Problem,
-    pilot: ThresholdRule | OptimalRule,
-    rows: Labelled,
-    groups: NDArray[np.int64],
-) -> Problem:
+    problem: PathProblem, pilot: ThresholdRule | OptimalRule, rows: Labelled, groups: Ints
+) -> PathProblem:
     """Return the problem with the design effects that a pilot rule has on labelled rows."""
     sets = make_sets(pilot, rows.scores)
-    counts = count_sets(sets, *rows[1:4])
+    counts = count_rows(sets, rows)
     of_claims = [list(claim.classes) for claim in claimed(problem.constraints)]
-    certain = np.count_nonzero(sets, axis=1) == 1
-    wrong = certain & ~sets[np.arange(len(sets)), rows.labels]
+    certain, wrong = certain_and_wrong(sets, rows.labels)
     sums = sum_groups(
         groups, wrong, (certain & np.isin(rows.labels, of) for of in of_claims), rows.weights
     )
@@ -102,11 +97,11 @@ def expect_groups(
         )
     )
     effects = tuple(float(next(claims)) if c.kind == "risk" else 1.0 for c in problem.constraints)
-    return problem._replace(margin=replace(problem.margin, design_effects=effects))
+    return replace(problem, margin=replace(problem.margin, design_effects=effects))
 
 
 def forecast(
-    problem: Problem,
+    problem: PathProblem,
     rule: ThresholdRule | OptimalRule,
     margin: float,
     counts: Counts,
@@ -126,7 +121,7 @@ def forecast(
     )
 
 
-def error_tables(problem: Problem, z: float | None = None) -> list[ErrorTable]:
+def error_tables(problem: PathProblem, z: float | None = None) -> list[ErrorTable]:
     """Return for each constraint the errors that a certificate allows, smoothed.
 
     With a margin those that pass with probability Phi(z), as soft ones.
@@ -135,50 +130,48 @@ def error_tables(problem: Problem, z: float | None = None) -> list[ErrorTable]:
     total = float(rows.sum())
     margin = problem.margin
     tables: dict[tuple[float, int, float], ErrorTable] = {}
-    found = []
+    by_constraint = []
     for c, constraint in enumerate(problem.constraints):
         most = margin.ratio(c, total) * rows[list(constraint.classes)].sum()
         target, last = constraint.target, int(np.ceil(most)) + 1
         key = (target, last, 1.0 if z is None else margin.bias(c))
         if key not in tables:
             tables[key] = soft_errors(smooth_errors(target, last, margin.confidence, z), key[2])
-        found.append(tables[key])
-    return found
+        by_constraint.append(tables[key])
+    return by_constraint
 
 
 def _chances(
-    problem: Problem,
-    counts: NDArray[np.float64],
-    tables: Sequence[ErrorTable],
-    total: float,
+    problem: PathProblem, counts: Floats, tables: Sequence[ErrorTable], total: float
 ) -> list[float]:
     """Return the chance of each risk that its certificate passes, at its soft risk."""
     chances = []
-    weights = NORMAL_WEIGHTS if problem.margin.doubts else None
+    margin = problem.margin
     for c, constraint in enumerate(problem.constraints):
-        n = counts[c, CERTAIN]
         if constraint.kind != "risk":
             continue
-        rows = n * problem.margin.ratio(c, total)
+        n = counts[c, CERTAIN]
+        rows = n * margin.ratio(c, total)
         allowed = tables[c].at(rows)
         if not (n > 0 and 0 <= allowed < rows):
             chances.append(0.0)
             continue
-        risk = problem.margin.bias(c) * (n - counts[c, RIGHT]) / n
-        if problem.margin.doubts:
-            risk = risk * (1 + problem.margin.doubts[c] * NORMAL_POINTS)
-        passes = special.betaincc(allowed + 1, rows - allowed, np.clip(risk, 0.0, 1.0))
+        risk = margin.bias(c) * (n - counts[c, RIGHT]) / n
+        if margin.doubts:
+            risk = risk * (1 + margin.doubts[c] * NORMAL_POINTS)
+        passes = binomial_tail(rows, allowed, np.clip(risk, 0.0, 1.0))
+        weights = NORMAL_WEIGHTS if margin.doubts else None
         chances.append(float(np.average(np.atleast_1d(passes), weights=weights)))
     return chances
 
 
-def margins_of(problem: Problem) -> tuple[float, ...]:
+def margins_of(problem: PathProblem) -> tuple[float, ...]:
     """Return the margins of a path: more careful ones as well where soft counts are doubted."""
     return (*CAREFUL, *MARGINS) if problem.margin.doubts else MARGINS
 
 
 def find_threshold_steps(
-    problem: Problem, threads: int, progress: Progress | None
+    problem: PathProblem, threads: int, progress: Progress | None
 ) -> tuple[PathStep, ...]:
     """Return the rules of chains that start from searches at two margins and go both ways."""
     many = len(problem.rows.classes) > MANY_CLASSES
@@ -193,63 +186,49 @@ def find_threshold_steps(
         down = [z for z in all_margins if z < anchor]
         margins += [up, down]
         chains += [Chain([tasks[z] for z in part], best.thresholds) for part in (up, down)]
-    found = follow(chains, threads, progress)
+    followed = follow(chains, threads, progress)
     tables = error_tables(problem)
     return tuple(
         forecast(problem, rule, z, counts, tables)
-        for part, chain in zip(margins, found, strict=True)
+        for part, chain in zip(margins, followed, strict=True)
         for z, best in zip(part, chain, strict=True)
-        for rule, counts in [serve(best, tasks[z], problem.rows, problem.constraints)]
+        for rule, counts in [served_rule(best, tasks[z], problem)]
     )
 
 
-def find_threshold_pilot(problem: Problem, threads: int) -> ThresholdRule:
+def find_threshold_pilot(problem: PathProblem, threads: int) -> ThresholdRule:
     """Return the rule at which design effects are estimated."""
     task = _task(problem, PILOT)
-    rule, _ = serve(search(task, None, threads), task, problem.rows, problem.constraints)
-    return rule
+    return served_rule(search(task, None, threads), task, problem)[0]
 
 
-def _objective(problem: Problem, z: float) -> Objective:
-    return make_objective(
-        problem.constraints,
-        problem.rows.class_weight(),
-        problem.ambiguity,
-        replace(problem.margin, z=z),
-        counted=False,
-    )
+def _objective(problem: PathProblem, z: float) -> Objective:
+    return make_objective(problem, replace(problem.margin, z=z))
 
 
-def _task(problem: Problem, z: float) -> Task:
-    return make_task(
-        problem.rows,
-        np.arange(len(problem.rows.classes)),
-        _objective(problem, z),
-        track=Track(problem.ambiguity.size_weight > 0, False),
-        allow_never=False,
-        effort=EFFORT * min(1.0, FEW_CLASSES / len(problem.rows.classes)),
-        seed=problem.seed,
-    )
+def _task(problem: PathProblem, z: float) -> Task:
+    effort = EFFORT * min(1.0, FEW_CLASSES / len(problem.rows.classes))
+    return make_task(problem, _objective(problem, z), effort=effort, seed=problem.seed)
 
 
 def find_optimal_steps(
-    problem: Problem,
+    problem: PathProblem,
     recalibration: Recalibration,
-    own: frozenset[str],
+    named: frozenset[str],
     progress: Progress | None,
     margins: Sequence[float] | None = None,
 ) -> tuple[PathStep, ...]:
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
     chances = problem.rows.soft / problem.weights[:, None]
     share = problem.weights / problem.weights.sum()
-    together = shared_multipliers(problem.constraints, problem.rows.class_weight(), own)
+    together = shared_multipliers(problem, named)
     points = make_requirements(problem.constraints, share @ chances)
     start = points.shared(together)
     multipliers = solve_dual(chances, share, start, seed=problem.seed)
     counts = _count(make_rule(start, multipliers, recalibration), chances, problem)
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
-    found = []
+    steps = []
     rising = sorted(margins_of(problem) if margins is None else margins)
     turns: Iterable[int] = range(len(rising))
     for turn in progress(turns) if progress else turns:
@@ -263,26 +242,24 @@ def find_optimal_steps(
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or _steady(problem, before, counts):
                 break
-        found += [
+        steps += [
             forecast(problem, rule, rising[turn], _count(rule, chances, problem), tables)
             for rule in make_rules(needs, multipliers, recalibration, tied=tied)
         ]
         if lost:  # and higher margins are further still
             break
-    return tuple(found)
+    return tuple(steps)
 
 
 def find_optimal_pilot(
-    problem: Problem, recalibration: Recalibration, own: frozenset[str]
-) -> OptimalRule:
+    problem: PathProblem, recalibration: Recalibration, named: frozenset[str]
+) -> ThresholdRule | OptimalRule:
     """Return the rule at which design effects are estimated."""
-    candidate = find_optimal_steps(problem, recalibration, own, None, margins=(PILOT,))[0]
-    assert isinstance(candidate.rule, OptimalRule)  # noqa: S101  # for mypy
-    return candidate.rule
+    return find_optimal_steps(problem, recalibration, named, None, margins=(PILOT,))[0].rule
 
 
 def _touching(
-    problem: Problem, points: Requirements, allowed: Sequence[ErrorTable], counts: Counts
+    problem: PathProblem, points: Requirements, allowed: Sequence[ErrorTable], counts: Counts
 ) -> Requirements:
     """Return the requirements whose lines touch the allowed errors at these counts.
 
@@ -319,13 +296,13 @@ def _line(allowed: ErrorTable, n: float, target: float) -> tuple[float, float]:
     return float(slope), float(middle - slope * n)
 
 
-def _steady(problem: Problem, before: Floats, counts: Counts) -> bool:
+def _steady(problem: PathProblem, before: Floats, counts: Counts) -> bool:
     rows = problem.margin.certify_rows / counts.members.sum()
     moved = rows * np.abs(counts.certain - before)
     return bool((moved <= 1.0 + STEADY * rows * counts.certain).all())
 
 
-def _count(rule: OptimalRule, chances: Floats, problem: Problem) -> Counts:
+def _count(rule: OptimalRule, chances: Floats, problem: PathProblem) -> Counts:
     """Return the soft counts of a rule on probabilities."""
     soft = problem.rows.soft
     worth, value = answer_values(asdict(replace(rule, recalibration=None)), chances)
@@ -338,7 +315,7 @@ def _count(rule: OptimalRule, chances: Floats, problem: Problem) -> Counts:
         members=soft.sum(axis=0),
         certain=in_certain,
         wrong=in_certain - right,
-        missed=np.zeros(len(right)),  # of sets, which nobody asks for here
+        missed=np.zeros(len(right)),  # of sets, which no path needs
         all_certain=float(problem.weights[certain].sum()),
         all_empty=0.0,
         all_size=0.0,

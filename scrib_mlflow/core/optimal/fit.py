@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
 from scrib_mlflow.core.dual import (
     Requirements,
     certain_bound,
@@ -25,7 +26,6 @@ from scrib_mlflow.core.dual import (
 )
 from scrib_mlflow.core.inputs import (
     Floats,
-    Labelled,
     are_tied,
     check_probabilities,
     check_rows,
@@ -36,63 +36,62 @@ from scrib_mlflow.core.inputs import (
 from scrib_mlflow.core.loss import (
     CERTAIN,
     RIGHT,
-    Ambiguity,
-    check_members,
+    Problem,
     describe_fit,
     make_objective,
+    make_problem,
 )
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, make_sets, with_candidates
-from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints, own_targets
-from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
+from scrib_mlflow.core.targets import Constraint, Target, Targets, own_targets
+from scrib_mlflow.errors import InvalidTargetsError
 
-MANY_CLASSES = 20  # from here on classes with
-FEW_ROWS = 30  # fewer rows than this share a multiplier, unless their target is their own
+MANY_CLASSES = 20  # with so many classes, those with few rows share a multiplier
+FEW_ROWS = 30
 SHIFTS = (0.0, 0.02, -0.02)  # of all values, for rows that are alike
-ROUNDS = 8  # of aiming;
-MANY_ROUNDS = 3  # where multipliers are many
-CLOSE, CLOSE_SOFTLY = 1e-3, 1e-2  # of a target, between what is asked for and what comes out
+ROUNDS = 8  # of aiming
+MANY_ROUNDS = 3  # the same where multipliers are many
+CLOSE = 1e-3  # distance from a target, as a share of it, at which aiming ends
+CLOSE_SOFTLY = 1e-2  # the same without labels
 ERRORS = 2.0  # standard errors that the noise of labels explains
 STRIDE = 0.7  # of the way, in a round
 
 
 def shared_multipliers(
-    constraints: Sequence[Constraint],
-    class_weight: Floats,
-    own: frozenset[str],
-    *,
-    share: bool | None = None,
+    problem: Problem, named: frozenset[str], *, share: bool | None = None
 ) -> Floats:
     """Return (g, c) which constraints have one multiplier together; mostly each has its own.
 
-    The risks of few rows are noise, and prices made for each of them fit that noise.
+    The risks of few rows are noise, and prices made for each of them fit that noise. A class that
+    is `named` with its target has a multiplier of its own.
     """
+    constraints, class_weight = problem.constraints, problem.rows.class_weight()
     many = len(class_weight) >= MANY_CLASSES
     together: dict[object, list[int]] = {}
     for c, constraint in enumerate(constraints):
         rows = class_weight[list(constraint.classes)].sum()
-        joins = len(constraint.classes) == 1 and constraint.name not in own
+        joins = len(constraint.classes) == 1 and constraint.name not in named
         joins &= (many and rows < FEW_ROWS) if share is None else share
         key = (constraint.kind, constraint.target) if joins else c
         together.setdefault(key, []).append(c)
-    found = np.zeros((len(together), len(constraints)))
+    shared = np.zeros((len(together), len(constraints)))
     for g, members in enumerate(together.values()):
-        found[g, members] = 1.0
-    return found
+        shared[g, members] = 1.0
+    return shared
 
 
 def make_requirements(
     constraints: Sequence[Constraint], class_share: Floats, aims: Floats | None = None
 ) -> Requirements:
-    """Return what constraints ask of a rule, in their order, with other targets where given."""
+    """Return what constraints ask of a rule, in their order; `aims` take the place of targets."""
     k = len(class_share)
     aimed = constraints
     if aims is not None:
         aimed = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
     needs = [np.zeros((len(aimed), k)), np.zeros((len(aimed), k)), np.zeros(len(aimed))]
     risks = [c for c, constraint in enumerate(aimed) if constraint.kind == "risk"]
-    for part, found in zip(needs, risk_requirements(aimed, k), strict=True):
-        part[risks] = found
+    for part, of_risks in zip(needs, risk_requirements(aimed, k), strict=True):
+        part[risks] = of_risks
     for c, constraint in enumerate(aimed):
         if constraint.kind == "abstention":  # answers, of the rows of these classes
             classes = list(constraint.classes)
@@ -115,11 +114,7 @@ def make_rule(
 
 
 def make_rules(
-    needs: Requirements,
-    multipliers: Floats,
-    recalibration: Recalibration | None,
-    *,
-    tied: bool,
+    needs: Requirements, multipliers: Floats, recalibration: Recalibration | None, *, tied: bool
 ) -> list[OptimalRule]:
     """Return the rule of solved multipliers; where scores are tied, also its neighbours.
 
@@ -198,80 +193,75 @@ def fit_optimal(
     if labels is None:
         chances = check_probabilities(check_scores(scores, least_rows=2))
         rows = check_rows(chances, chances, classes, sample_weight)
-        chances = chances[rows.kept]
+        chances = chances[rows.used]
     else:
-        rows = check_rows(scores, labels, classes, sample_weight)
-        if len(rows.soft):
-            raise InvalidLabelsError(
-                "labels must be one class a row; without labels scores are counted softly"
-            )
+        rows = check_rows(scores, labels, classes, sample_weight, hard=True)
         recalibration = fit_recalibration(
             check_probabilities(rows.scores), rows.labels, rows.weights
         )
         chances = recalibrate(recalibration, rows.scores)
-    constraints = make_constraints(targets, rows.classes)
-    if not constraints:
+    problem = make_problem(rows, targets)
+    if not problem.constraints:
         raise InvalidTargetsError(
             "no target is enforced, so there is nothing to fit; give risk_targets, or waive less"
         )
-    check_members(targets, rows.class_weight(), rows.classes)
-    together = shared_multipliers(
-        constraints, rows.class_weight(), own_targets(risk_targets), share=share_multipliers
-    )
-    fit, _ = aim(rows, chances, recalibration, constraints, together, check_seed(seed))
+    together = shared_multipliers(problem, own_targets(risk_targets), share=share_multipliers)
+    aimed = aim(problem, chances, recalibration, together, check_seed(seed))
     if labels is None:
-        return fit
-    assert isinstance(fit.rule, OptimalRule)  # noqa: S101  # for mypy
+        return aimed.fit
     known = labels_for(rows.labels, rows.classes)
-    rule = with_candidates(fit.rule, rows.scores, known, candidate_coverage, classes=rows.classes)
-    return replace(fit, rule=rule)
+    rule = with_candidates(aimed.rule, rows.scores, known, candidate_coverage, classes=rows.classes)
+    return replace(aimed.fit, rule=rule)
+
+
+class Aimed(NamedTuple):
+    """The best rule of several rounds."""
+
+    rule: OptimalRule
+    fit: Fit  # of this rule
+    multipliers: Floats  # of the last round, from which targets nearby may start
 
 
 def aim(
-    rows: Labelled,
+    problem: Problem,
     chances: Floats,
     recalibration: Recalibration | None,
-    constraints: tuple[Constraint, ...],
     together: Floats,
     seed: int,
     start: Floats | None = None,
-) -> tuple[Fit, Floats]:
-    """Return the best of rounds that aim where the targets come out as asked for.
-
-    With it the multipliers of the last round, from which targets nearby may start.
-    """
+) -> Aimed:
+    """Return the best of rounds that aim where the targets come out as wanted."""
+    rows, constraints = problem.rows, problem.constraints
+    soft = len(rows.soft) > 0
     # soft labels carry the weights, but need not sum to exactly one
-    weights = rows.weights if len(rows.labels) else rows.weights / chances.sum(axis=1)
+    weights = rows.weights / chances.sum(axis=1) if soft else rows.weights
     share = weights / weights.sum()
     class_share = share @ chances
-    objective = make_objective(
-        constraints, rows.class_weight(), Ambiguity(), None, counted=rows.counted
-    )
+    objective = make_objective(problem)
     aims = np.array([constraint.target for constraint in constraints])
     tied = are_tied(rows.scores)
-    found: list[Fit] = []
+    rounds: list[Aimed] = []
     multipliers, bound, gap = start, 0.0, 0.0
     for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
         needs = make_requirements(constraints, class_share, aims).shared(together)
         multipliers = solve_dual(chances, share, needs, start=multipliers, seed=seed)
         tried = []
         for rule in make_rules(needs, multipliers, recalibration, tied=tied):
-            counts = _count(rule, rows)
-            fit = describe_fit("optimal", rule, rows, constraints, objective, counts)
-            tried.append((fit, counts))
+            counts = count_rows(make_sets(rule, rows.scores), rows)
+            fit = describe_fit("optimal", rule, problem, objective, counts)
+            tried.append((Aimed(rule, fit, multipliers), counts))
         if turn == 0:
             bound = 1.0 - certain_bound(chances, share, needs, multipliers)
             gap = float(1.0 - tried[0][1].all_certain / rows.weights.sum()) - bound
-        fit, counts = min(tried, key=lambda each: each[0].loss)
-        found.append(fit)
-        soft = len(rows.soft) > 0
+        aimed, counts = min(tried, key=lambda each: each[0].fit.loss)
+        rounds.append(aimed)
         off = _off_target(counts, constraints, together, multipliers, soft=soft)
         if np.abs(off - 1.0).max() <= (CLOSE_SOFTLY if soft else CLOSE):
             break
         aims = np.minimum(aims * np.clip(off @ together, 0.5, 2.0) ** -STRIDE, 0.999)
-    best = min(found, key=lambda each: each.loss)
-    assert multipliers is not None  # noqa: S101  # for mypy; there is a round
-    return replace(best, abstention_bound=bound, primal_gap=gap, seed=seed), multipliers
+    best = min(rounds, key=lambda each: each.fit.loss)
+    fit = replace(best.fit, abstention_bound=bound, primal_gap=gap, seed=seed)
+    return Aimed(best.rule, fit, rounds[-1].multipliers)
 
 
 def _off_target(
@@ -304,7 +294,3 @@ def _off_target(
             noise = 0.0 if soft else ERRORS * np.sqrt(target * (1 - target) / certain[g])
             off[g] = min((rate + noise) / target, 1.0)
     return off
-
-
-def _count(rule: OptimalRule, rows: Labelled) -> Counts:
-    return count_sets(make_sets(rule, rows.scores), *rows[1:4])

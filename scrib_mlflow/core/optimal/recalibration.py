@@ -22,14 +22,14 @@ from scrib_mlflow.core.inputs import (
     row_blocks,
 )
 from scrib_mlflow.core.rules import LEAST_SCORE, MOST_LEAST_SCORE, Recalibration
-from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError
+from scrib_mlflow.errors import InvalidScoresError
 from scrib_mlflow.serving import recalibrated
 
 LEAST_SLOPE, MOST_SLOPE, MOST_OFFSET = 0.02, 50.0, 50.0
 WIDEST = 1.0  # variance of slopes around 1 and of offsets around 0 before rows are looked at
-VARIANCES = (  # to choose from:
-    (25.0, 0.25, 1e-2, 1e-4),  # of what all slopes share,
-    (0.25, 0.05, 1e-2, 1e-3, 1e-4),  # of what each has of its own,
+VARIANCES = (  # to choose from
+    (25.0, 0.25, 1e-2, 1e-4),  # of what all slopes share
+    (0.25, 0.05, 1e-2, 1e-3, 1e-4),  # of what each slope has of its own
     (1.0, 0.1, 1e-2, 1e-3, 1e-4),  # of offsets
 )
 MOST_STEPS = 200
@@ -41,16 +41,11 @@ def fit_recalibration(
 ) -> Recalibration:
     """Return the vector scaling that labelled rows make likely.
 
-    A row with a weight counts as that many rows.
-    How far slopes may leave 1 and offsets 0 is what the rows themselves make most likely, so that
-    scores that are calibrated stay nearly as they are, and everything is finite where rows are
-    few, a class has none, or classes separate.
+    A row with a weight counts as that many rows. How far slopes may leave 1 and offsets 0 is what
+    the rows themselves make most likely, so that scores that are calibrated stay nearly as they
+    are, and everything is finite where rows are few, a class has none, or classes separate.
     """
-    rows = check_rows(scores, labels, None, sample_weight, least_rows=1)
-    if len(rows.soft):
-        raise InvalidLabelsError(
-            "labels to recalibrate with must be one class a row, not weights over classes"
-        )
+    rows = check_rows(scores, labels, None, sample_weight, least_rows=1, hard=True)
     of: Literal["log", "raw"] = "log" if are_probabilities(rows.scores) else "raw"
     least = _least_score(rows.scores) if of == "log" else 0.0
     inputs = _inputs(rows.scores, of, least)
@@ -59,13 +54,12 @@ def fit_recalibration(
     k = inputs.shape[1]
     identity = np.concatenate([np.ones(k), np.zeros(k)])
     ridge = np.eye(2 * k) / WIDEST
-    found = _minimise(identity, inputs, rows, ridge)
-    curvature = _curvature(found, inputs, rows.weights)
-    ridge = _likely_ridge(found - identity, curvature + ridge, k)
-    found = _minimise(found, inputs, rows, ridge)
+    x = _minimise(identity, inputs, rows, ridge)
+    ridge = _likely_ridge(x - identity, _curvature(x, inputs, rows.weights) + ridge, k)
+    x = _minimise(x, inputs, rows, ridge)
     return Recalibration(
-        slopes=tuple((found[:k] / scale).tolist()),
-        offsets=tuple(found[k:].tolist()),
+        slopes=tuple((x[:k] / scale).tolist()),
+        offsets=tuple(x[k:].tolist()),
         of=of,
         least_score=least,
     )
@@ -115,7 +109,7 @@ def _minimise(start: Floats, inputs: Floats, rows: Labelled, ridge: Floats) -> F
     from scipy import optimize  # noqa: PLC0415  # importing it takes longer than most fits
 
     k = inputs.shape[1]
-    found = optimize.minimize(
+    result = optimize.minimize(
         _loss_and_slope,
         start,
         args=(inputs, rows.labels, rows.weights, ridge),
@@ -124,7 +118,7 @@ def _minimise(start: Floats, inputs: Floats, rows: Labelled, ridge: Floats) -> F
         bounds=[(LEAST_SLOPE, MOST_SLOPE)] * k + [(-MOST_OFFSET, MOST_OFFSET)] * k,
         options={"maxiter": MOST_STEPS, "ftol": TOLERANCE, "gtol": 1e-7},
     )
-    return np.asarray(found.x, dtype=np.float64)
+    return np.asarray(result.x, dtype=np.float64)
 
 
 def _loss_and_slope(
@@ -134,7 +128,7 @@ def _loss_and_slope(
     n, k = inputs.shape
     logits = inputs * x[:k] + x[k:]
     logits -= logits.max(axis=1, keepdims=True)
-    own = logits[np.arange(n), labels]
+    of_label = logits[np.arange(n), labels]
     np.exp(logits, out=logits)
     total = logits.sum(axis=1)
     logits /= total[:, None]
@@ -142,7 +136,7 @@ def _loss_and_slope(
     logits *= weights[:, None]
     away = np.concatenate([x[:k] - 1.0, x[k:]])
     pull = ridge @ away
-    loss = float(((np.log(total) - own) * weights).sum()) + 0.5 * float(away @ pull)
+    loss = float(((np.log(total) - of_label) * weights).sum()) + 0.5 * float(away @ pull)
     slope = np.concatenate([np.einsum("nk,nk->k", logits, inputs), logits.sum(axis=0)]) + pull
     count = weights.sum()
     return loss / count, slope / count

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from scrib_mlflow.core.counts import Counts, constraint_counts, count_sets
+from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
 from scrib_mlflow.core.dual import abstention_bound
 from scrib_mlflow.core.inputs import (
     MOST_CERTIFY_ROWS,
     NAN,
-    Labelled,
+    Floats,
+    Ints,
     are_probabilities,
     as_floats,
     as_number,
@@ -22,23 +23,25 @@ from scrib_mlflow.core.inputs import (
     count_threads,
 )
 from scrib_mlflow.core.loss import (
+    ALL_SIZE,
     MEMBERS,
+    MISSED,
     Ambiguity,
     Margin,
     Objective,
-    check_ambiguity,
-    check_members,
+    Problem,
     describe_fit,
     make_objective,
+    make_problem,
 )
 from scrib_mlflow.core.rules import Fit, ThresholdRule
 from scrib_mlflow.core.search.levels import Data, Track, centre, make_data
 from scrib_mlflow.core.search.search import Best, Task, plan_effort, search
-from scrib_mlflow.core.targets import Constraint, Target, Targets, known_classes, make_constraints
+from scrib_mlflow.core.targets import Target, Targets, known_classes
 from scrib_mlflow.errors import InvalidTargetsError, ScribError, SearchMismatchError
 from scrib_mlflow.serving import threshold_sets
 
-TOLERANCE = 1e-9
+TOLERANCE = 1e-9  # of weighted counts, for each unit of weight
 
 
 def fit_thresholds(
@@ -123,89 +126,80 @@ def fit_thresholds(
         With ``rule``, ``thresholds``, ``classes``, ``loss``, how every constraint is kept, the
         losses of all starts, and a bound for calibrated probabilities.
     """
-    rows = check_rows(scores, labels, classes, sample_weight)
-    targets = Targets(
-        risk_targets=risk_targets,
-        overall_target=overall_target,
-        risk_groups=risk_groups,
-        miscoverage_targets=miscoverage_targets,
-        max_class_abstention=max_class_abstention,
-        waive=waive,
-        penalty=penalty,
-        two_sided_penalty=two_sided_penalty,
+    problem = make_problem(
+        check_rows(scores, labels, classes, sample_weight),
+        Targets(
+            risk_targets=risk_targets,
+            overall_target=overall_target,
+            risk_groups=risk_groups,
+            miscoverage_targets=miscoverage_targets,
+            max_class_abstention=max_class_abstention,
+            waive=waive,
+            penalty=penalty,
+            two_sided_penalty=two_sided_penalty,
+        ),
+        Ambiguity(chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight),
     )
-    constraints = make_constraints(targets, rows.classes)
-    weights = Ambiguity(
-        chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
-    )
-    check_ambiguity(weights, constraints)
-    class_weight = rows.class_weight()
-    check_members(targets, class_weight, rows.classes)
-    margin = _margin(confidence, certify_rows, len(rows.scores))
-    objective = make_objective(constraints, class_weight, weights, margin, counted=rows.counted)
-    own = _own_thresholds(threshold_groups, rows.classes)
+    rows = problem.rows
+    single = _single_thresholds(threshold_groups, rows.classes)
     task = make_task(
-        rows,
-        own,
-        objective,
-        track=Track(size_weight > 0, any(c.kind == "miscoverage" for c in constraints)),
+        problem,
+        make_objective(problem, _margin(confidence, certify_rows, len(rows.scores))),
+        single=single,
         allow_never=allow_never,
         effort=as_number("effort", effort, low=0, high=np.inf),
         seed=check_seed(seed),
     )
     best = search(task, _initial(initial, task.data), count_threads(threads))
-    rule, counts = serve(best, task, rows, constraints)
-    method = "scrib" if len(own) else "scrib-"
-    fit = describe_fit(method, rule, rows, constraints, objective, counts)
+    rule, counts = served_rule(best, task, problem)
+    method = "scrib" if len(single) else "scrib-"
+    fit = describe_fit(method, rule, problem, task.objective, counts)
     bound = NAN
-    if _is_bounded(constraints, weights) and are_probabilities(rows.scores):
-        bound = abstention_bound(rows.scores, rows.weights, constraints, task.seed)
+    if _is_bounded(problem) and are_probabilities(rows.scores):
+        bound = abstention_bound(rows.scores, rows.weights, problem.constraints, task.seed)
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
 
 
 def make_task(
-    rows: Labelled,
-    own: NDArray[np.int64],
+    problem: Problem,
     objective: Objective,
     *,
-    track: Track,
-    allow_never: bool,
-    effort: float,
+    single: Ints | None = None,
+    allow_never: bool = False,
+    effort: float = 1.0,
     seed: int,
 ) -> Task:
-    """Return the search problem of checked rows, where the classes `own` have a threshold each."""
-    data = make_data(*rows[:4], own)
+    """Return the search problem; the classes `single`, by default all, have a threshold each."""
+    rows, k = problem.rows, len(problem.rows.classes)
+    data = make_data(rows, np.arange(k) if single is None else single)
+    missed = any(constraint.kind == "miscoverage" for constraint in problem.constraints)
     return Task(
         data=data,
         objective=objective,
-        track=track,
+        track=Track(size=problem.ambiguity.size_weight > 0, missed=missed),
         allow_never=allow_never,
-        effort=plan_effort(len(rows.scores), len(rows.classes), len(data.thresholds), effort),
+        effort=plan_effort(len(rows.scores), k, len(data.thresholds), effort),
         seed=seed,
     )
 
 
-def serve(
-    best: Best, task: Task, rows: Labelled, constraints: Sequence[Constraint]
-) -> tuple[ThresholdRule, Counts]:
-    """Return the rule of what a search found, and what it counts as it is served."""
+def served_rule(best: Best, task: Task, problem: Problem) -> tuple[ThresholdRule, Counts]:
+    """Return the rule of the best thresholds, and what it counts as it is served."""
     thresholds = centre(task.data, best.thresholds)
-    counts = count_sets(threshold_sets(rows.scores, thresholds), *rows[1:4])
-    _check_search(best, counts, constraints, task, exact=rows.counted)
+    counts = count_rows(threshold_sets(problem.rows.scores, thresholds), problem.rows)
+    _check_search(best, counts, task, problem)
     return ThresholdRule(thresholds=tuple(thresholds.tolist())), counts
 
 
-def _check_search(
-    best: Best, counts: Counts, constraints: Sequence[Constraint], task: Task, *, exact: bool
-) -> None:
+def _check_search(best: Best, counts: Counts, task: Task, problem: Problem) -> None:
     """Raise unless the served predicate counts what the search counted."""
-    served, totals = constraint_counts(counts, constraints)
+    served, totals = constraint_counts(counts, problem.constraints)
     searched, searched_totals = best.counts.copy(), best.totals.copy()
     if not task.track.missed:
-        searched[:, 2] = served[:, 2]
+        searched[:, MISSED] = served[:, MISSED]
     if not task.track.size:
-        searched_totals[2] = totals[2]
-    tolerance = 0.0 if exact else TOLERANCE
+        searched_totals[ALL_SIZE] = totals[ALL_SIZE]
+    tolerance = 0.0 if problem.rows.counted else TOLERANCE
     members = task.objective.terms[:, [MEMBERS]]
     total = task.objective.costs[3] * np.array([1, 1, len(counts.members)])
     same = (np.abs(served - searched) <= tolerance * members).all()
@@ -230,7 +224,7 @@ def _margin(confidence: float | None, certify_rows: float | None, n: int) -> Mar
     )
 
 
-def _own_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]:
+def _single_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> Ints:
     """Return the classes that have a threshold of their own."""
     if isinstance(groups, str):
         if groups not in ("class", "all"):
@@ -241,19 +235,19 @@ def _own_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> ND
     return np.array(known_classes("threshold_groups", groups, classes), dtype=np.int64)
 
 
-def _initial(initial: Sequence[float] | None, data: Data) -> NDArray[np.float64] | None:
+def _initial(initial: Sequence[float] | None, data: Data) -> Floats | None:
     """Return (g,) thresholds; classes that share one start from the lowest of theirs."""
     if initial is None:
         return None
-    given = as_floats("initial", initial)
-    if given.shape != (data.scores.shape[1],) or np.isnan(given).any():
+    values = as_floats("initial", initial)
+    if values.shape != (data.scores.shape[1],) or np.isnan(values).any():
         raise ScribError(
             f"initial must be {data.scores.shape[1]} thresholds, one a class, got {initial!r}"
         )
-    return np.array([given[data.served(g)].min() for g in range(len(data.thresholds))])
+    return np.array([values[data.served(g)].min() for g in range(len(data.thresholds))])
 
 
-def _is_bounded(constraints: Sequence[Constraint], weights: Ambiguity) -> bool:
+def _is_bounded(problem: Problem) -> bool:
     """Return whether the loss charges abstention and risks only, as the bound does."""
-    risks = [constraint.kind == "risk" for constraint in constraints]
-    return weights == Ambiguity() and bool(risks) and all(risks)
+    risks = [constraint.kind == "risk" for constraint in problem.constraints]
+    return problem.ambiguity == Ambiguity() and bool(risks) and all(risks)

@@ -1,4 +1,8 @@
-"""One threshold: try every cut, one step at a time."""
+"""Kernels: what sets count at some cuts, what one move changes, and the best cut of one threshold.
+
+A cut is a threshold by rank: cut c of threshold g admits the entries at position c or above among
+its distinct scores. Thresholds g, rows n, classes k, terms c of the loss.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,9 @@ from scrib_mlflow.core.loss import (
     penalty,
 )
 
-CLASS, LEVELS, HIGHEST, OFFSET = range(4)
-SECOND, TOP_CLASS, SECOND_CLASS = range(3)
-HELD, HOLDER, LABEL = range(3)
+CLASS, LEVELS, HIGHEST, OFFSET = range(4)  # columns of groups
+SECOND, TOP_CLASS, SECOND_CLASS = range(3)  # rows of tops
+HELD, HOLDER, LABEL = range(3)  # columns of info: members of a set, and the sum of their classes
 
 
 class Rows(NamedTuple):
@@ -45,9 +49,9 @@ class Rows(NamedTuple):
     entry_start: np.ndarray  # int64, by position
     entry_row: np.ndarray  # int32
     entry_second: np.ndarray  # bool: the row's second entry at the shared threshold
-    own_start: np.ndarray  # int64, by position: label entries, for mis-coverage; may be empty
-    own_class: np.ndarray  # int32
-    own_weight: np.ndarray
+    label_start: np.ndarray  # int64, by position: label entries, for mis-coverage; may be empty
+    label_class: np.ndarray  # int32
+    label_weight: np.ndarray
     size_at: np.ndarray  # by position: weight of the members at that cut; may be empty
     labels: np.ndarray  # (n,) int32, ascending; -1 where labels are soft
     weights: np.ndarray  # (n,)
@@ -110,11 +114,11 @@ def place(rows, objective, state, cuts):
         offset = groups[g, OFFSET]
         if len(rows.size_at) > 0:
             totals[ALL_SIZE] += rows.size_at[offset + cut]
-        if len(rows.own_start) > 0:
-            for e in range(rows.own_start[offset], rows.own_start[offset + cut]):
-                k = rows.own_class[e]
+        if len(rows.label_start) > 0:
+            for e in range(rows.label_start[offset], rows.label_start[offset + cut]):
+                k = rows.label_class[e]
                 for a in range(class_terms[k], class_terms[k + 1]):
-                    counts[term_of[a], MISSED] += rows.own_weight[e]
+                    counts[term_of[a], MISSED] += rows.label_weight[e]
     for i in range(n):
         if info[i, HELD] == 0:
             totals[ALL_EMPTY] += rows.weights[i]
@@ -158,11 +162,11 @@ def move(rows, objective, state, g, cut):
         if sign != 0.0:
             totals[ALL_CERTAIN] += sign * weights[i]
             count_certain(i, holder, sign, info, weights, soft, class_terms, term_of, counts)
-    if len(rows.own_start) > 0:
-        for e in range(rows.own_start[first], rows.own_start[last]):
-            k = rows.own_class[e]
+    if len(rows.label_start) > 0:
+        for e in range(rows.label_start[first], rows.label_start[last]):
+            k = rows.label_class[e]
             for b in range(class_terms[k], class_terms[k + 1]):
-                counts[term_of[b], MISSED] += step * rows.own_weight[e]
+                counts[term_of[b], MISSED] += step * rows.label_weight[e]
     if len(rows.size_at) > 0:
         totals[ALL_SIZE] += rows.size_at[offset + cut] - rows.size_at[offset + old]
     state.cuts[g] = cut
@@ -180,12 +184,12 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
     class_terms, term_of, costs = objective.class_terms, objective.term_of, objective.costs
     positions, shared, tops = rows.positions, rows.shared, rows.tops
     entry_start, entry_row, entry_second = rows.entry_start, rows.entry_row, rows.entry_second
-    own_start, own_class, own_weight = rows.own_start, rows.own_class, rows.own_weight
+    label_start, label_class, label_weight = rows.label_start, rows.label_class, rows.label_weight
     weights, soft, size_at = rows.weights, rows.soft, rows.size_at
     info = state.info
     counts, totals, due = scratch.counts, scratch.totals, scratch.due
     stale, queue = scratch.stale, scratch.queue
-    track_own, track_size = len(own_start) > 0, len(size_at) > 0
+    track_labels, track_size = len(label_start) > 0, len(size_at) > 0
     group_class, offset = rows.groups[g, CLASS], rows.groups[g, OFFSET]
     cut = state.cuts[g]
     last = rows.groups[g, HIGHEST] if step > 0 else 0
@@ -246,12 +250,12 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
                         stale[c] = True
                         queue[queued] = c
                         queued += 1
-        if track_own:
-            for e in range(own_start[position], own_start[position + 1]):
-                k = own_class[e]
+        if track_labels:
+            for e in range(label_start[position], label_start[position + 1]):
+                k = label_class[e]
                 for t in range(class_terms[k], class_terms[k + 1]):
                     c = term_of[t]
-                    counts[c, MISSED] += step * own_weight[e]
+                    counts[c, MISSED] += step * label_weight[e]
                     if not stale[c]:
                         stale[c] = True
                         queue[queued] = c

@@ -1,4 +1,7 @@
-"""Levels: the rows that thresholds inside a window can move, arranged for the kernels."""
+"""Levels: the rows that thresholds inside a window can move, arranged for the kernels.
+
+Thresholds g serve a class each, or the last of them all classes that share one.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.compiling import kernel
+from scrib_mlflow.core.inputs import Floats, Ints, Labelled
 from scrib_mlflow.core.loss import MISSED, Objective
 from scrib_mlflow.core.search.kernels import HIGHEST, Rows
 
-SHARED = -1
-_EMPTY = {
+SHARED = -1  # in place of a class: the threshold that several classes share
+PARTS = {  # fields of `Rows` that are joined from those of each threshold
     "entry_start": np.int64,
     "entry_row": np.int32,
     "entry_second": np.bool_,
-    "own_start": np.int64,
-    "own_class": np.int32,
-    "own_weight": np.float64,
+    "label_start": np.int64,
+    "label_class": np.int32,
+    "label_weight": np.float64,
     "size_at": np.float64,
 }
 
@@ -26,13 +30,13 @@ _EMPTY = {
 class Data(NamedTuple):
     """What a search sees, checked and without rows of weight 0."""
 
-    scores: NDArray[np.float64]  # (n, k)
+    scores: Floats  # (n, k)
     labels: NDArray[np.int32]  # (n,); empty where labels are soft
-    soft: NDArray[np.float64]  # (n, k) label weights; (0, k) where labels are hard
-    weights: NDArray[np.float64]  # (n,) row weights
-    thresholds: NDArray[np.int64]  # (g,) the class that a threshold serves, or SHARED
-    sharing: NDArray[np.int64]  # the classes that share the last threshold
-    heads: NDArray[np.float64]  # (n, 2) their two highest scores in each row; (0, 2) without
+    soft: Floats  # (n, k) label weights; (0, k) where labels are hard
+    weights: Floats  # (n,) row weights
+    thresholds: Ints  # (g,) the class that a threshold serves, or SHARED
+    sharing: Ints  # the classes that share the last threshold
+    heads: Floats  # (n, 2) their two highest scores in each row; (0, 2) without
     head_classes: NDArray[np.int32]  # (n, 2)
 
     @property
@@ -40,16 +44,16 @@ class Data(NamedTuple):
         """Whether labels are classes, not weights over classes."""
         return len(self.soft) == 0
 
-    def column(self, g: int) -> NDArray[np.float64]:
+    def column(self, g: int) -> Floats:
         """Return the scores that decide whether threshold g admits anything."""
         served = self.thresholds[g]
         return self.heads[:, 0] if served == SHARED else self.scores[:, served]
 
-    def served(self, g: int) -> NDArray[np.int64]:
+    def served(self, g: int) -> Ints:
         """Return the classes that threshold g serves."""
         return self.sharing if self.thresholds[g] == SHARED else self.thresholds[g : g + 1]
 
-    def take(self, rows: NDArray[np.int64], scale: NDArray[np.float64] | None = None) -> Data:
+    def take(self, rows: Ints, scale: Floats | None = None) -> Data:
         """Return these rows, with their weights scaled."""
         by = np.ones(len(rows)) if scale is None else scale
         shared = len(self.heads) > 0
@@ -62,7 +66,7 @@ class Data(NamedTuple):
             head_classes=self.head_classes[rows] if shared else self.head_classes,
         )
 
-    def by_class(self, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+    def by_class(self, thresholds: Floats) -> Floats:
         """Return (k,) thresholds from (g,) ones."""
         result = np.empty(self.scores.shape[1])
         for g, threshold in enumerate(thresholds):
@@ -70,24 +74,19 @@ class Data(NamedTuple):
         return result
 
 
-def make_data(
-    scores: NDArray[np.float64],
-    labels: NDArray[np.int32],
-    soft: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    own: NDArray[np.int64],
-) -> Data:
-    """Return the data of a search where the classes `own` have a threshold each, the rest one."""
+def make_data(rows: Labelled, single: Ints) -> Data:
+    """Return the data of a search where some classes have a threshold each, the rest one."""
+    scores = rows.scores
     n, k = scores.shape
-    sharing = np.setdiff1d(np.arange(k), own)
+    sharing = np.setdiff1d(np.arange(k), single)
     shared = len(sharing) > 1
     heads = np.empty((n if shared else 0, 2))
     head_classes = np.empty((len(heads), 2), dtype=np.int32)
     if shared:
         two_highest(scores, sharing, heads, head_classes)
     last = [SHARED] if shared else sharing
-    thresholds = np.concatenate([own, last]).astype(np.int64)
-    return Data(scores, labels, soft, weights, thresholds, sharing, heads, head_classes)
+    thresholds = np.concatenate([single, last]).astype(np.int64)
+    return Data(*rows[:4], thresholds, sharing, heads, head_classes)
 
 
 def between(below: float, above: float) -> float:
@@ -96,7 +95,7 @@ def between(below: float, above: float) -> float:
     return float(middle) if below < middle <= above else float(above)
 
 
-def centre(data: Data, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+def centre(data: Data, thresholds: Floats) -> Floats:
     """Return (k,) thresholds midway between the adjacent scores, admitting the same."""
     k = data.scores.shape[1]
     below, above = np.full(k, -np.inf), np.full(k, np.inf)
@@ -155,18 +154,18 @@ class Track(NamedTuple):
 class Window(NamedTuple):
     """Thresholds g stay in [low[g], high[g]]."""
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: Floats
+    high: Floats
 
 
 class Level(NamedTuple):
     """The problem within a window, and how its cuts read as thresholds."""
 
     rows: Rows
-    values: tuple[NDArray[np.float64], ...]  # by threshold: distinct scores inside, ascending
+    values: tuple[Floats, ...]  # by threshold: distinct scores inside, ascending
     window: Window
 
-    def thresholds(self, cuts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def thresholds(self, cuts: Ints) -> Floats:
         """Return the thresholds of these cuts."""
         return np.array([self._threshold(g, int(cut)) for g, cut in enumerate(cuts)])
 
@@ -178,19 +177,19 @@ class Level(NamedTuple):
             return float(self.window.high[g])
         return between(values[cut - 1], values[cut])
 
-    def cuts(self, thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
+    def cuts(self, thresholds: Floats) -> Ints:
         """Return the cuts of these thresholds, moved into the window."""
-        found = [np.searchsorted(v, t) for v, t in zip(self.values, thresholds, strict=True)]
-        return np.minimum(np.array(found, dtype=np.int64), self.rows.groups[:, HIGHEST])
+        cuts = [np.searchsorted(v, t) for v, t in zip(self.values, thresholds, strict=True)]
+        return np.minimum(np.array(cuts, dtype=np.int64), self.rows.groups[:, HIGHEST])
 
 
 class Entries(NamedTuple):
     """What one threshold moves."""
 
-    values: NDArray[np.float64]  # distinct scores inside the window
+    values: Floats  # distinct scores inside the window
     positions: NDArray[np.int32]  # (entries of all rows,): -1 below the window, len(values) above
-    start: NDArray[np.int64]  # (len(values) + 1,) first entry of each position in `order`
-    order: NDArray[np.int64]  # entries inside, by position
+    start: Ints  # (len(values) + 1,) first entry of each position in `order`
+    order: Ints  # entries inside, by position
 
 
 def everywhere(thresholds: int) -> Window:
@@ -206,16 +205,16 @@ def build_level(
     n, k = data.scores.shape
     moving = np.empty(n, dtype=np.int64)
     class_counts, totals = np.zeros((k, 3)), np.zeros(3)
-    found = split_rows(data, *window, track.size or track.missed, moving, class_counts, totals)
-    moving = moving[:found]
+    n_moving = find_moving(data, *window, track.size or track.missed, moving, class_counts, totals)
+    moving = moving[:n_moving]
     if data.hard:
         moving = moving[np.argsort(data.labels[moving], kind="stable")]
     part = data.take(moving)
     table = np.zeros((len(data.thresholds), 4), dtype=np.int64)
-    positions = np.empty((len(table), found), dtype=np.int32)
+    positions = np.empty((len(table), n_moving), dtype=np.int32)
     tops = np.zeros((3, len(part.heads)), dtype=np.int32)
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _EMPTY}
-    values: list[NDArray[np.float64]] = []
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in PARTS}
+    values: list[Floats] = []
     for g, served in enumerate(data.thresholds):
         low, high = window.low[g], window.high[g]
         everything = None
@@ -223,15 +222,16 @@ def build_level(
             everything = part.scores[:, part.served(g)].ravel(order="F")
         held = part.heads.ravel(order="F") if served == SHARED else part.scores[:, served]
         entries = rank_entries(held, low, high, everything)
-        positions[g] = entries.positions[:found]
+        positions[g] = entries.positions[:n_moving]
         if served == SHARED:
-            tops[0] = entries.positions[found:]
+            tops[0] = entries.positions[n_moving:]
             tops[1:] = part.head_classes.T
         levels = len(entries.values)
         highest = levels - int(np.isposinf(high) and not allow_never)
         table[g] = max(served, 0), levels, max(highest, 0), sum(map(len, parts["entry_start"]))
-        _append(parts, "entry", entries.start, entries.order % max(found, 1))
-        parts["entry_second"].append(entries.order >= found)
+        parts["entry_start"].append(entries.start + sum(map(len, parts["entry_row"])))
+        parts["entry_row"].append(entries.order % max(n_moving, 1))
+        parts["entry_second"].append(entries.order >= n_moving)
         if everything is not None:
             at = place_values(everything, entries.values, low, high)
             _track(parts, part, g, at, levels, track, class_counts)
@@ -239,10 +239,10 @@ def build_level(
     base = np.zeros((len(objective.terms), 3))
     classes = np.repeat(np.arange(k), np.diff(objective.class_terms))
     np.add.at(base, objective.term_of, class_counts[classes])
-    labels = part.labels if data.hard else np.full(found, -1, dtype=np.int32)
+    labels = part.labels if data.hard else np.full(n_moving, -1, dtype=np.int32)
     joined: dict[str, NDArray[Any]] = {
         name: np.concatenate([np.zeros(0, dtype), *parts[name]]).astype(dtype)
-        for name, dtype in _EMPTY.items()
+        for name, dtype in PARTS.items()
     }
     rows = Rows(
         positions=positions,
@@ -260,9 +260,7 @@ def build_level(
     return Level(rows, tuple(values), window)
 
 
-def rank_entries(
-    held: NDArray[np.float64], low: float, high: float, everything: NDArray[np.float64] | None
-) -> Entries:
+def rank_entries(held: Floats, low: float, high: float, everything: Floats | None) -> Entries:
     """Return positions among the distinct scores inside [low, high), of `everything` if given."""
     inside = np.flatnonzero((held >= low) & (held < high))
     order = np.argsort(held[inside])
@@ -283,9 +281,7 @@ def rank_entries(
     return Entries(values, positions, start, inside[order])
 
 
-def place_values(
-    scores: NDArray[np.float64], values: NDArray[np.float64], low: float, high: float
-) -> NDArray[np.int64]:
+def place_values(scores: Floats, values: Floats, low: float, high: float) -> Ints:
     """Return positions: -1 below the window, len(values) above it."""
     at = np.searchsorted(values, scores)
     return np.where(scores >= high, len(values), np.where(scores < low, -1, at))
@@ -295,10 +291,10 @@ def _track(
     parts: dict[str, list[NDArray[Any]]],
     part: Data,
     g: int,
-    at: NDArray[np.int64],
+    at: Ints,
     levels: int,
     track: Track,
-    class_counts: NDArray[np.float64],
+    class_counts: Floats,
 ) -> None:
     """Append what threshold g does to set sizes and to the coverage of its classes."""
     members = part.served(g)
@@ -306,35 +302,22 @@ def _track(
         mass = np.bincount(at + 1, np.tile(part.weights, len(members)), levels + 2)
         parts["size_at"].append(np.cumsum(mass[::-1])[::-1][1:])
     if track.missed:
-        own = part.soft[:, members].T
+        weight = part.soft[:, members].T
         if part.hard:
-            own = (part.labels == members[:, None]) * part.weights
-        own, who = own.ravel(), np.repeat(members, len(part.weights))
-        never = (at < 0) & (own > 0)
-        np.add.at(class_counts[:, MISSED], who[never], own[never])
-        live = np.flatnonzero((at >= 0) & (at < levels) & (own > 0))
+            weight = (part.labels == members[:, None]) * part.weights
+        weight, who = weight.ravel(), np.repeat(members, len(part.weights))
+        never = (at < 0) & (weight > 0)
+        np.add.at(class_counts[:, MISSED], who[never], weight[never])
+        live = np.flatnonzero((at >= 0) & (at < levels) & (weight > 0))
         live = live[np.argsort(at[live], kind="stable")]
         start = np.searchsorted(at[live], np.arange(levels + 1))
-        _append(parts, "own", start, None)
-        parts["own_class"].append(who[live])
-        parts["own_weight"].append(own[live])
-
-
-def _append(
-    parts: dict[str, list[NDArray[Any]]],
-    name: str,
-    start: NDArray[np.int64],
-    rows: NDArray[np.int64] | None,
-) -> None:
-    """Append starts, shifted past what is there already, and rows where given."""
-    there = parts["own_class"] if name == "own" else parts["entry_row"]
-    parts[f"{name}_start"].append(start + sum(map(len, there)))
-    if rows is not None:
-        parts["entry_row"].append(rows)
+        parts["label_start"].append(start + sum(map(len, parts["label_class"])))
+        parts["label_class"].append(who[live])
+        parts["label_weight"].append(weight[live])
 
 
 @kernel
-def split_rows(data, low, high, keep_all, moving, class_counts, totals):
+def find_moving(data, low, high, keep_all, moving, class_counts, totals):
     """List the rows that thresholds in [low, high] can move; count the rest; return how many.
 
     `class_counts` (k, 3) and `totals` (3,) take the weights of rows that are certain or empty
@@ -342,7 +325,7 @@ def split_rows(data, low, high, keep_all, moving, class_counts, totals):
     """
     scores, labels, soft, weights = data.scores, data.labels, data.soft, data.weights
     thresholds, heads, head_classes = data.thresholds, data.heads, data.head_classes
-    found = 0
+    n_moving = 0
     for i in range(len(scores)):
         always = 0
         movable = keep_all
@@ -357,8 +340,8 @@ def split_rows(data, low, high, keep_all, moving, class_counts, totals):
                 elif score >= low[g]:
                     movable = True
         if movable and (keep_all or always < 2):
-            moving[found] = i
-            found += 1
+            moving[n_moving] = i
+            n_moving += 1
         elif always == 0:
             totals[1] += weights[i]
         elif always == 1:
@@ -371,4 +354,4 @@ def split_rows(data, low, high, keep_all, moving, class_counts, totals):
                 for k in range(scores.shape[1]):
                     class_counts[k, 0] += soft[i, k]
                 class_counts[member, 1] += soft[i, member]
-    return found
+    return n_moving

@@ -41,10 +41,10 @@ from scrib_mlflow.core.search.kernels import (
     walk,
 )
 
-CHANCE_COST, SIZE_COST, EMPTY_COST, ALL_WEIGHT = range(4)
-GRID_SIDE = 32
-GRID_FAR = 10
-BARRIER = 1.0
+CHANCE_COST, SIZE_COST, EMPTY_COST, ALL_WEIGHT = range(4)  # of an objective's costs
+GRID_SIDE = 32  # cuts of a threshold that a pair move tries
+GRID_FAR = 10  # of them spread over the whole range
+BARRIER = 1.0  # a sweep turns back where the loss is this much higher
 EVERY_PAIR = np.iinfo(np.int64).max
 LEAST_GAIN = 1e-9
 
@@ -83,12 +83,12 @@ def fill_grid(cut, highest, grid, far):
             grid[at] = grid[at - 1]
             at -= 1
         grid[at] = value
-    kept = 1
+    distinct = 1
     for j in range(1, size):
-        if grid[j] != grid[kept - 1]:
-            grid[kept] = grid[j]
-            kept += 1
-    return kept
+        if grid[j] != grid[distinct - 1]:
+            grid[distinct] = grid[j]
+            distinct += 1
+    return distinct
 
 
 @inner
@@ -115,9 +115,9 @@ def list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start):
     class_a, class_b = rows.groups[a, CLASS], rows.groups[b, CLASS]
     levels_a, levels_b = rows.groups[a, LEVELS], rows.groups[b, LEVELS]
     parts = len(class_start) - 1 if hard else 1
-    found = 0
+    listed = 0
     for k in range(parts):
-        box_start[k] = found
+        box_start[k] = listed
         first, last = 0, positions.shape[1]
         if hard:
             first, last = class_start[k], class_start[k + 1]
@@ -151,15 +151,15 @@ def list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start):
                     other -= tops[SECOND_CLASS, i]
             if others > 1:
                 continue
-            boxes[found, 0] = others
-            boxes[found, 1] = other
-            boxes[found, 2] = cells_a[at_a + 1]
-            boxes[found, 3] = cells_b[at_b + 1]
-            boxes[found, 4] = second_a
-            boxes[found, 5] = second_b
-            boxes[found, 6] = i
-            found += 1
-    box_start[parts] = found
+            boxes[listed, 0] = others
+            boxes[listed, 1] = other
+            boxes[listed, 2] = cells_a[at_a + 1]
+            boxes[listed, 3] = cells_b[at_b + 1]
+            boxes[listed, 4] = second_a
+            boxes[listed, 5] = second_b
+            boxes[listed, 6] = i
+            listed += 1
+    box_start[parts] = listed
 
 
 @inner
@@ -208,23 +208,8 @@ def add_penalties(
 
 
 @inner
-def add_ambiguity(
-    rows,
-    costs,
-    state,
-    a,
-    b,
-    grid_a,
-    size_a,
-    grid_b,
-    size_b,
-    boxes,
-    listed,
-    here,
-    empty,
-    spare,
-    losses,
-):
+def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxes, listed, here,
+                  empty, spare, losses):  # fmt: skip
     """Add what empty sets cost beyond ambiguous ones, and the cost of set sizes, to every cell."""
     width = size_b + 1
     if costs[EMPTY_COST] != costs[CHANCE_COST]:
@@ -251,13 +236,9 @@ def add_ambiguity(
 @inner
 def pair(rows, objective, state, scratch, a, b):
     """Return the best cuts of thresholds a and b on a grid, and the loss there."""
-    terms, spans, tables, costs = (
-        objective.terms,
-        objective.spans,
-        objective.tables,
-        objective.costs,
-    )
-    class_terms, term_of, slots = objective.class_terms, objective.term_of, objective.slots
+    terms, spans, tables = objective.terms, objective.spans, objective.tables
+    class_terms, term_of, costs = objective.class_terms, objective.term_of, objective.costs
+    slots = objective.slots
     weights, soft, shared, tops = rows.weights, rows.soft, rows.shared, rows.tops
     grid_a, grid_b, boxes, box_start = (
         scratch.grid_a,
@@ -463,10 +444,10 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
             if swept[a] == stamp:
                 continue
             swept[a] = stamp
-            cut_a, found = state.cuts[a], loss
+            cut_a, best = state.cuts[a], loss
             barrier = 3.0 * loss + scratch.barrier
             for step in (1, -1):
-                cut_a, found = walk(rows, objective, state, scratch, a, step, cut_a, found, barrier)
+                cut_a, best = walk(rows, objective, state, scratch, a, step, cut_a, best, barrier)
             cut_b = cut_a
         else:  # then all pairs, and sweeps again where a pair has helped
             if q == len(pairs):
@@ -481,8 +462,8 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
             paired[q - 1] = stamp
             tried += 1
             a, b = pairs[q - 1, 0], pairs[q - 1, 1]
-            cut_a, cut_b, found = pair(rows, objective, state, scratch, a, b)
-        if found < loss - LEAST_GAIN:
+            cut_a, cut_b, best = pair(rows, objective, state, scratch, a, b)
+        if best < loss - LEAST_GAIN:
             after = try_cuts(rows, objective, state, loss, (a, b), (cut_a, cut_b))
             if after < loss:
                 loss = after

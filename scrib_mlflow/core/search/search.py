@@ -1,4 +1,10 @@
-"""Chains: thresholds followed from one objective to the next, so that neighbours resemble."""
+"""The search for thresholds: many starts on samples, the best followed to all rows and kicked.
+
+Starts descend on small samples first, and those that differ go on to larger ones, inside windows
+around what they have reached. On all rows the finalists are kicked: moved far, or under softer
+penalties, and left to descend again. `follow` takes thresholds along a chain of objectives, so that
+neighbours resemble.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scrib_mlflow.core.inputs import Floats, Progress
+from scrib_mlflow.core.inputs import Floats, Ints, Progress
 from scrib_mlflow.core.loss import PENALTY, TWO_SIDED, Objective
 from scrib_mlflow.core.search.kernels import HIGHEST, State, place
 from scrib_mlflow.core.search.levels import (
@@ -24,37 +29,40 @@ from scrib_mlflow.core.search.levels import (
 )
 from scrib_mlflow.core.search.pairs import EVERY_PAIR, Scratch, descend, new_scratch, new_state
 
-HALF_WINDOW = 3.0  # in standard errors of a rank
-LEAST_HALF_WINDOW = 30
+Cuts = Ints
+
+STARTS = 4  # on each sample
 FAMILIES = ("own", "other", "rank", "equal", "high", "other", "equal", "rank", "own", "high")
 EQUAL_SHARES = (0.3, 0.6, 0.1, 0.9, 0.2, 0.45, 0.75, 0.05)
-Cuts = NDArray[np.int64]
-FULL = np.inf  # the penalty as asked for
+FEW_ROWS = 60_000  # up to here twice the work is done
+GROWTH = 6  # each sample has so many times the rows of the one before
+NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
+HOPEFUL = 3.0  # a start is worth following for being different up to this multiple of the best loss
+APART = 0.05  # starts differ when the rank of some threshold does by this share of the rows
+
+FULL = np.inf  # penalties as the objective has them
 FIRST_PENALTIES = (30.0, 300.0)
 NEXT_PENALTIES = (300.0, 3000.0)
 LAST_PENALTIES = (1000.0, FULL)
 KICK_PENALTIES = (300.0, 100.0, 1000.0, 30.0)  # every fourth kick softens them instead
-MOST_PAIRS = 60
-STARTS = 4  # on each sample
-FEW_ROWS = 60_000  # up to here twice the work is done
-GROWTH = 6  # each sample has so many times the rows of the one before
-NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
 KICKS = (8, 40)  # at least, and at most for five thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
-HOPEFUL = 3.0  # a start is worth following for being different up to this multiple of the best loss
-APART = 0.05  # starts differ when the rank of some threshold does by this share of the rows
-FEW_ENTRIES = 100_000  # rows times thresholds: up to here every score is a candidate at each step
-WINDOW = 2.0  # in windows of a fit
-MOST_WINDOWS = 3
+
+MOST_PAIRS = 60
+HALF_WINDOW = 3.0  # in standard errors of a rank
+LEAST_HALF_WINDOW = 30
+FEW_ENTRIES = 100_000  # rows times thresholds: up to here a chain needs no windows
+CHAIN_WINDOW = 2.0  # in windows of a fit
+MOST_WINDOWS = 3  # that a chain opens at a step
 
 
 class Ranks(NamedTuple):
     """The sorted scores of a sample, by threshold."""
 
-    scores: NDArray[np.float64]  # (g, n)
+    scores: Floats  # (g, n)
 
-    def window(self, thresholds: NDArray[np.float64], width: float) -> Window:
+    def window(self, thresholds: Floats, width: float) -> Window:
         """Return the window around thresholds, `width` times the usual."""
         g, n = self.scores.shape
         half = int(width * max(LEAST_HALF_WINDOW, HALF_WINDOW * np.sqrt(n)))
@@ -66,10 +74,10 @@ class Ranks(NamedTuple):
         tied = low >= high
         return Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
 
-    def of(self, thresholds: NDArray[np.float64]) -> NDArray[np.int64]:
+    def of(self, thresholds: Floats) -> Ints:
         """Return the ranks of thresholds."""
-        found = [np.searchsorted(s, t) for s, t in zip(self.scores, thresholds, strict=True)]
-        return np.array(found, dtype=np.int64)
+        ranks = [np.searchsorted(s, t) for s, t in zip(self.scores, thresholds, strict=True)]
+        return np.array(ranks, dtype=np.int64)
 
 
 def rank_scores(sample: Data) -> Ranks:
@@ -173,7 +181,7 @@ class Task(NamedTuple):
         return np.random.default_rng([self.seed, *step])
 
 
-class Found(NamedTuple):
+class Reached(NamedTuple):
     """Where a start has come to."""
 
     loss: float
@@ -196,7 +204,7 @@ class Tools(NamedTuple):
     level: Level
     state: State
     scratch: Scratch
-    pairs: NDArray[np.int64]  # (p, 2)
+    pairs: Ints  # (p, 2)
 
 
 def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
@@ -219,25 +227,25 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
 
 
 def search(task: Task, initial: Floats | None, threads: int) -> Best:
-    """Return the best thresholds found; `initial`, where given, is followed to the end."""
+    """Return the best thresholds; `initial` ones, too, are followed to the end."""
     n = len(task.data.scores)
     strata = stratify(task.data)
     with ThreadPoolExecutor(threads) as pool:
-        sample, found = _begin(task, strata, initial, pool.map)
+        sample, reached = _begin(task, strata, initial, pool.map)
         ranks = None
         for stage, size in enumerate(_sizes(task, len(sample.scores))):
             ranks = rank_scores(sample)
-            found = _different(found, ranks)[: task.effort.followed[min(stage, 1)]]
+            reached = _different(reached, ranks)[: task.effort.followed[min(stage, 1)]]
             if size == n and initial is not None:
-                found.append(Found(np.inf, initial))
+                reached.append(Reached(np.inf, initial))
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
-            found = _each(pool.map, _follow, found, task, sample, ranks, stage)
-        found = _distinct(found)
-        most = max(CONTENDING * found[0].loss, found[0].loss)  # rounding can leave it below 0
-        finalists = [f for f in found if f.loss <= most]
+            reached = _each(pool.map, _follow, reached, task, sample, ranks, stage)
+        reached = _distinct(reached)
+        most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
+        finalists = [f for f in reached if f.loss <= most]
         kicked = list(itertools.islice(itertools.cycle(finalists), task.effort.finalists))
         best = _each(pool.map, _finish, enumerate(kicked), task, ranks)
-    losses = [f.loss for f in [*best, *found[len(finalists) :]]]
+    losses = [f.loss for f in [*best, *reached[len(finalists) :]]]
     return min(best, key=lambda b: b.loss)._replace(start_losses=tuple(sorted(losses)))
 
 
@@ -259,43 +267,43 @@ def _sizes(task: Task, first: int) -> Iterator[int]:
 
 def _begin(
     task: Task, strata: Strata, initial: Floats | None, run: Callable[..., Iterator[Any]]
-) -> tuple[Data, list[Found]]:
+) -> tuple[Data, list[Reached]]:
     """Descend from every start, on first samples, or on all rows where they are few."""
     all_rows = len(task.data.scores) <= NEARLY_ALL * task.effort.first_rows
     penalties = (*FIRST_PENALTIES, FULL) if all_rows else FIRST_PENALTIES
 
-    def on_sample(j: int) -> tuple[Data, list[Found]]:
+    def on_sample(j: int) -> tuple[Data, list[Reached]]:
         rng = task.random(0, j)
         size = len(task.data.scores) if all_rows else task.effort.first_rows
         sample = sample_rows(task.data, strata, size, rng)
         tools = open_level(task, sample, everywhere(len(task.data.thresholds)), rng)
-        found = []
+        reached = []
         for s in range(STARTS):
             cuts = start_cuts(tools.level, sample, j * STARTS + s, rng)
             ladder = penalties if (j + s) % 2 else penalties[-1:]
-            found.append(_anneal(task, tools, ladder, cuts))
+            reached.append(_anneal(task, tools, ladder, cuts))
         if all_rows and initial is not None and j == 0:
-            found.append(_anneal(task, tools, (FULL,), tools.level.cuts(initial)))
-        return sample, found
+            reached.append(_anneal(task, tools, (FULL,), tools.level.cuts(initial)))
+        return sample, reached
 
     parts = list(run(on_sample, range(task.effort.samples)))
-    return parts[0][0], [f for _, found in parts for f in found]
+    return parts[0][0], [f for _, reached in parts for f in reached]
 
 
-def _follow(found: Found, task: Task, sample: Data, ranks: Ranks, stage: int) -> Found:
+def _follow(start: Reached, task: Task, sample: Data, ranks: Ranks, stage: int) -> Reached:
     """Take a start to a larger sample, within a window."""
-    window = ranks.window(found.thresholds, 1.0)
+    window = ranks.window(start.thresholds, 1.0)
     tools = open_level(task, sample, window, task.random(2, stage))
     last = stage > 0 or len(sample.scores) == len(task.data.scores)
     penalties = LAST_PENALTIES if last else NEXT_PENALTIES
-    return _anneal(task, tools, penalties, tools.level.cuts(found.thresholds))
+    return _anneal(task, tools, penalties, tools.level.cuts(start.thresholds))
 
 
-def _finish(numbered: tuple[int, Found], task: Task, ranks: Ranks | None) -> Best:
+def _finish(numbered: tuple[int, Reached], task: Task, ranks: Ranks | None) -> Best:
     """Kick a start on all rows, in windows that follow the best thresholds."""
-    number, found = numbered
+    number, start = numbered
     rng = task.random(3, number)
-    thresholds = found.thresholds
+    thresholds = start.thresholds
     for _ in range(task.effort.kick_rounds):
         window = (
             everywhere(len(task.data.thresholds))
@@ -340,14 +348,14 @@ def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Gener
     return best
 
 
-def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) -> Found:
+def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) -> Reached:
     """Descend under growing penalties."""
     highest = task.objective.terms[:, PENALTY].max(initial=0.0)
     loss = np.inf
     for most in [p for p in penalties[:-1] if p < highest] + [penalties[-1]]:
         loss = run_descent(tools, soften(task.objective, most), cuts, EVERY_PAIR)
         cuts = tools.state.cuts.copy()
-    return Found(loss, tools.level.thresholds(cuts))
+    return Reached(loss, tools.level.thresholds(cuts))
 
 
 def run_descent(tools: Tools, objective: Objective, cuts: Cuts, pairs: int, turn: int = 0) -> float:
@@ -378,19 +386,19 @@ def open_level(task: Task, data: Data, window: Window, rng: np.random.Generator)
     return Tools(level, state, new_scratch(level.rows, task.objective, len(pairs)), pairs)
 
 
-def _distinct(found: list[Found]) -> list[Found]:
-    """Return the found by loss, one for each loss."""
-    ordered = sorted(found, key=lambda f: f.loss)
+def _distinct(reached: list[Reached]) -> list[Reached]:
+    """Return starts by loss, one for each loss."""
+    ordered = sorted(reached, key=lambda f: f.loss)
     return [f for j, f in enumerate(ordered) if j == 0 or f.loss > ordered[j - 1].loss]
 
 
-def _different(found: list[Found], ranks: Ranks) -> list[Found]:
-    """Return the found by loss, those first that are apart from all better ones and hopeful."""
-    first: list[Found] = []
-    later: list[Found] = []
+def _different(reached: list[Reached], ranks: Ranks) -> list[Reached]:
+    """Return starts by loss, those first that are apart from all better ones and hopeful."""
+    first: list[Reached] = []
+    later: list[Reached] = []
     seen: list[Cuts] = []
-    best = min(found, key=lambda f: f.loss)
-    for f in _distinct(found):
+    best = min(reached, key=lambda f: f.loss)
+    for f in _distinct(reached):
         at = ranks.of(f.thresholds)
         gaps = [np.abs(at - other).max() / ranks.scores.shape[1] for other in seen]
         apart = min(gaps, default=1.0) > APART and f.loss <= HOPEFUL * best.loss
@@ -404,7 +412,7 @@ class Chain(NamedTuple):
     """Objectives in order, and the thresholds to start from."""
 
     tasks: Sequence[Task]  # of the same data
-    thresholds: NDArray[np.float64]  # (g,)
+    thresholds: Floats  # (g,)
 
 
 def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> list[list[Best]]:
@@ -412,41 +420,33 @@ def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> 
     data = next(chain.tasks[0].data for chain in chains if chain.tasks)
     few = len(data.scores) * len(data.thresholds) <= FEW_ENTRIES
     ranks = None if few else rank_scores(data)
-    found: list[list[Best]] = [[] for _ in chains]
+    followed: list[list[Best]] = [[] for _ in chains]
     tools: list[Tools | None] = [None] * len(chains)
 
     def step(number: int, turn: int) -> None:
         chain = chains[number]
         task = chain.tasks[turn]
-        thresholds = found[number][-1].thresholds if turn else chain.thresholds
+        thresholds = followed[number][-1].thresholds if turn else chain.thresholds
         if ranks is not None:
-            found[number].append(_descend_in_windows(task, thresholds, ranks, number))
+            followed[number].append(_descend_in_windows(task, thresholds, ranks, number))
             return
-        opened = tools[number] or _open_everywhere(task, number)
-        tools[number] = opened
-        found[number].append(_descend(task, opened, thresholds))
+        window = everywhere(len(data.thresholds))
+        opened = tools[number] or open_level(task, task.data, window, task.random(4, number))
+        tools[number] = opened  # serves every objective of the same constraints
+        followed[number].append(_descend(task, opened, thresholds))
 
     with ThreadPoolExecutor(threads) as pool:
         turns: Iterable[int] = range(max(len(chain.tasks) for chain in chains))
         for turn in progress(turns) if progress else turns:
             moving = [number for number, chain in enumerate(chains) if turn < len(chain.tasks)]
             list(pool.map(step, moving, [turn] * len(moving)))
-    return found
+    return followed
 
 
-def _open_everywhere(task: Task, number: int) -> Tools:
-    """Return a level that serves every objective of the same constraints."""
-    return open_level(
-        task, task.data, everywhere(len(task.data.thresholds)), task.random(4, number)
-    )
-
-
-def _descend_in_windows(
-    task: Task, thresholds: NDArray[np.float64], ranks: Ranks, number: int
-) -> Best:
+def _descend_in_windows(task: Task, thresholds: Floats, ranks: Ranks, number: int) -> Best:
     """Descend in windows that move on until the thresholds lie inside."""
     for _ in range(MOST_WINDOWS):
-        window = ranks.window(thresholds, WINDOW)
+        window = ranks.window(thresholds, CHAIN_WINDOW)
         best = _descend(
             task, open_level(task, task.data, window, task.random(4, number)), thresholds
         )
@@ -457,7 +457,7 @@ def _descend_in_windows(
     return best
 
 
-def _descend(task: Task, tools: Tools, thresholds: NDArray[np.float64]) -> Best:
+def _descend(task: Task, tools: Tools, thresholds: Floats) -> Best:
     level, state = tools.level, tools.state
     run_descent(tools, task.objective, level.cuts(thresholds), EVERY_PAIR)
     cuts = state.cuts.copy()

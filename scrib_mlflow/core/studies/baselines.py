@@ -1,4 +1,4 @@
-"""The methods that are set side by side: their names, and how each is fitted."""
+"""The methods that SCRIB is compared with: how each is fitted, and their names."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scrib_mlflow.core.bounds import risk_upper
-from scrib_mlflow.core.counts import count_sets
 from scrib_mlflow.core.inputs import (
+    SLACK,
+    Bools,
     Floats,
-    Labelled,
     as_number,
     check_probabilities,
     check_rows,
     check_trust,
 )
-from scrib_mlflow.core.loss import Ambiguity, check_members, describe_fit, make_objective
+from scrib_mlflow.core.loss import Ambiguity, describe_rule, make_problem
 from scrib_mlflow.core.optimal import fit_optimal
-from scrib_mlflow.core.rules import Fit, Rule, SelectiveRule, ThresholdRule, TopRule, predict_sets
+from scrib_mlflow.core.rules import Fit, SelectiveRule, ThresholdRule, TopRule
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.search.levels import between
-from scrib_mlflow.core.targets import Target, Targets, make_constraints
-from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError
+from scrib_mlflow.core.targets import Target, Targets
+from scrib_mlflow.errors import InvalidScoresError
 
-SLACK = 1e-9  # a product that should be a whole number may fall short of it
 SCRIB, OPTIMAL, SHARED, SGR, LABEL, TOP = "SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"
 
 
@@ -46,9 +45,9 @@ def fit_top1(
     waive: Sequence[str] = (),
 ) -> Fit:
     """Return the rule that never abstains, and what that costs under these targets."""
-    rows = check_rows(scores, labels, classes, None)
+    rows = check_rows(scores, labels, classes)
     targets = Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive)
-    return _measured("top1", TopRule(), rows, targets, Ambiguity())
+    return describe_rule("top1", TopRule(), rows, targets)
 
 
 def fit_sgr(
@@ -81,24 +80,21 @@ def fit_sgr(
     Fit
         With a selective rule: the top class, or all classes where it abstains.
     """
-    rows = check_rows(scores, labels, classes, None)
-    _hard(rows, "fit_sgr")
+    rows = check_rows(scores, labels, classes, hard=True)
     as_number("delta", delta, low=0, high=1)
     target = as_number("overall_target", overall_target, low=0, high=1)
-    given = None if trust is None else check_trust(trust, len(rows.scores))
-    ranked_by = rows.scores.max(axis=1) if given is None else given
+    ranks = None if trust is None else check_trust(trust, len(rows.scores))
+    ranked_by = rows.scores.max(axis=1) if ranks is None else ranks
     wrong = rows.scores.argmax(axis=1) != rows.labels
     threshold = _sgr_threshold(ranked_by, wrong, target, delta)
-    rule = SelectiveRule(threshold=threshold, on="score" if given is None else "trust")
+    rule = SelectiveRule(threshold=threshold, on="score" if ranks is None else "trust")
     targets = Targets(risk_targets=None, overall_target=target, waive=waive)
-    return _measured("sgr", rule, rows, targets, Ambiguity(), given)
+    return describe_rule("sgr", rule, rows, targets, trust=ranks)
 
 
-def _sgr_threshold(
-    trust: NDArray[np.float64], wrong: NDArray[np.bool_], target: float, delta: float
-) -> float:
+def _sgr_threshold(trust: Floats, wrong: Bools, target: float, delta: float) -> float:
     """Return the lowest threshold that the binary search has seen pass, infinity without one."""
-    values, kept, errors = count_by_trust(trust, wrong)
+    values, answered, errors = count_by_trust(trust, wrong)
     ranks = np.searchsorted(values, np.sort(trust))
     steps = max(1, int(np.ceil(np.log2(len(trust)))))
     low, high = 0, len(trust) - 1
@@ -106,7 +102,7 @@ def _sgr_threshold(
     for _ in range(steps):
         middle = (low + high + 1) // 2
         at = ranks[middle]
-        if risk_upper(errors[at], kept[at], 1 - delta / steps) < target:
+        if risk_upper(errors[at], answered[at], 1 - delta / steps) < target:
             high = middle
             threshold = cut_above(values, at)
         else:
@@ -114,16 +110,16 @@ def _sgr_threshold(
     return float(threshold)
 
 
-def count_by_trust(trust: Floats, wrong: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+def count_by_trust(trust: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:
     """Return the distinct values of trust, ascending, and the rows and errors from each on."""
     values, index = np.unique(trust, return_inverse=True)
-    kept = np.bincount(index, minlength=len(values))[::-1].cumsum()[::-1]
+    answered = np.bincount(index, minlength=len(values))[::-1].cumsum()[::-1]
     errors = np.bincount(index, wrong, len(values))[::-1].cumsum()[::-1]
-    return values, kept.astype(np.float64), errors
+    return values, answered.astype(np.float64), errors
 
 
 def cut_above(values: Floats, at: int) -> float:
-    """Return a threshold that the value at this place reaches and the one before does not."""
+    """Return a threshold that this value reaches and the one before does not."""
     return between(values[at - 1], values[at]) if at > 0 else -np.inf
 
 
@@ -152,54 +148,29 @@ def fit_label(
     -------
     Fit
     """
-    rows = check_rows(scores, labels, classes, None)
-    _hard(rows, "fit_label")
+    rows = check_rows(scores, labels, classes, hard=True)
     targets = Targets(risk_targets=None, miscoverage_targets=miscoverage_targets, waive=waive)
+    ambiguity = Ambiguity(chance_weight=0.0, size_weight=1.0, empty_weight=0.0)
     thresholds = np.full(len(rows.classes), -np.inf)
-    constraints = make_constraints(targets, rows.classes)
-    check_members(targets, rows.class_weight(), rows.classes)
-    for constraint in constraints:
+    for constraint in make_problem(rows, targets, ambiguity).constraints:
         (k,) = constraint.classes
         column = rows.scores[:, k]
-        own = np.sort(column[rows.labels == k])
-        missed = int(constraint.target * (len(own) + conformal) + SLACK) - conformal
+        of_class = np.sort(column[rows.labels == k])
+        missed = int(constraint.target * (len(of_class) + conformal) + SLACK) - conformal
         if missed >= 0:
-            quantile = own[min(missed, len(own) - 1)]
+            quantile = of_class[min(missed, len(of_class) - 1)]
             below = column[column < quantile].max(initial=-np.inf)
             thresholds[k] = between(below, quantile) if np.isfinite(below) else -np.inf
     rule = ThresholdRule(thresholds=tuple(thresholds.tolist()))
-    ambiguity = Ambiguity(chance_weight=0.0, size_weight=1.0, empty_weight=0.0)
     method = "label-conformal" if conformal else "label"
-    return _measured(method, rule, rows, targets, ambiguity)
-
-
-def _measured(
-    method: str,
-    rule: Rule,
-    rows: Labelled,
-    targets: Targets,
-    ambiguity: Ambiguity,
-    trust: NDArray[np.float64] | None = None,
-) -> Fit:
-    """Return the fit of a rule that needed no search."""
-    constraints = make_constraints(targets, rows.classes)
-    class_weight = rows.class_weight()
-    check_members(targets, class_weight, rows.classes)
-    counts = count_sets(predict_sets(rows.scores, rule, trust=trust), *rows[1:4])
-    objective = make_objective(constraints, class_weight, ambiguity, None, counted=rows.counted)
-    return describe_fit(method, rule, rows, constraints, objective, counts)
-
-
-def _hard(rows: Labelled, name: str) -> None:
-    if len(rows.soft):
-        raise InvalidLabelsError(f"{name} needs one label a row, not soft labels")
+    return describe_rule(method, rule, rows, targets, ambiguity)
 
 
 class Method(NamedTuple):
     """How a method is fitted."""
 
     fit: Callable[..., Fit]
-    trust: NDArray[np.float64] | None = None  # (n,) what it ranks rows by, if it is given
+    trust: Floats | None = None  # (n,) what it ranks rows by, where not the highest score
 
 
 def make_methods(
@@ -212,20 +183,20 @@ def make_methods(
     sgr_delta: float,
 ) -> dict[str, Method]:
     """Return how each method is fitted, SCRIB first."""
-    asked = {"risk_targets": risk_targets, "overall_target": overall_target, **common}
+    risks = {"risk_targets": risk_targets, "overall_target": overall_target, **common}
     free = tuple(name for name in common["classes"] if name not in targets)
     label = {"miscoverage_targets": targets, "classes": common["classes"], "waive": free}
     return {
-        SCRIB: Method(partial(fit_thresholds, **asked, seed=seed)),
-        OPTIMAL: Method(partial(fit_optimal, **asked, seed=seed)),
-        SHARED: Method(partial(fit_shared_threshold, **asked, seed=seed)),
+        SCRIB: Method(partial(fit_thresholds, **risks, seed=seed)),
+        OPTIMAL: Method(partial(fit_optimal, **risks, seed=seed)),
+        SHARED: Method(partial(fit_shared_threshold, **risks, seed=seed)),
         SGR: Method(partial(fit_sgr, overall_target=sgr_target, delta=sgr_delta, **common)),
         LABEL: Method(partial(fit_label, **label)),
-        TOP: Method(partial(fit_top1, **asked)),
+        TOP: Method(partial(fit_top1, **risks)),
     }
 
 
-def skipped_methods(scores: NDArray[np.float64]) -> dict[str, str]:
+def skipped_methods(scores: Floats) -> dict[str, str]:
     """Return the methods that scores do not allow, and why."""
     try:
         check_probabilities(scores)

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scrib_mlflow.core.inputs import (
     NAN,
+    Bools,
+    Floats,
+    Ints,
     Labelled,
     Progress,
     check_rows,
@@ -46,68 +49,6 @@ METRICS = (  # of a trial, and means over trials
     "n_silent",
     "fit_seconds_ratio",
 )
-
-
-def group_codes(groups: ArrayLike, n: int) -> NDArray[np.int64]:
-    """Return the group of each row as a number from 0."""
-    names = np.asarray(groups)
-    if names.shape != (n,):
-        raise InvalidDataError(
-            f"groups must be one for each of the {n} rows of scores, got shape {names.shape}"
-        )
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
-
-
-def halve(
-    rows: Labelled,
-    groups: NDArray[np.int64] | None,  # (n,) from 0
-    needed: Sequence[int],  # classes that must be in both halves
-    random: np.random.Generator,
-) -> NDArray[np.bool_]:
-    """Return which rows are fitted: half of each class, or half of the groups."""
-    _check_classes(rows, groups, needed)
-    if groups is not None:
-        return _halve_groups(rows, groups, needed, random)
-    fitted = np.zeros(len(rows.labels), dtype=np.bool_)
-    for j in np.unique(rows.labels):
-        own = random.permutation(np.flatnonzero(rows.labels == j))
-        fitted[own[: (len(own) + 1) // 2]] = True
-    return fitted
-
-
-def _check_classes(rows: Labelled, groups: NDArray[np.int64] | None, needed: Sequence[int]) -> None:
-    """Raise for a class that cannot be in both halves."""
-    what = "row" if groups is None else "group"
-    for j in needed:
-        own = rows.labels == j
-        count = len(np.unique(np.flatnonzero(own) if groups is None else groups[own]))
-        if count < 2:
-            raise InvalidLabelsError(
-                f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among the "
-                "fit rows, but needs one to fit and one to measure; add rows of it, or waive it by "
-                "name"
-            )
-
-
-def _halve_groups(
-    rows: Labelled,
-    groups: NDArray[np.int64],
-    needed: Sequence[int],
-    random: np.random.Generator,
-) -> NDArray[np.bool_]:
-    """Return the rows of half of the groups, drawn until each class is in both halves."""
-    n_groups, lacking = int(groups.max()) + 1, 0
-    for _ in range(TRIES):
-        fitted = (random.permutation(n_groups) < (n_groups + 1) // 2)[groups]
-        parts = (set(rows.labels[part].tolist()) for part in (fitted, ~fitted))
-        both = set.intersection(*parts)
-        if both.issuperset(needed):
-            return fitted
-        lacking = next(j for j in needed if j not in both)
-    raise InvalidDataError(
-        f"of {TRIES} random splits of the {n_groups} groups none has class "
-        f"{rows.classes[lacking]!r} in both halves; add groups with rows of it, or waive it by name"
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +147,7 @@ def compare_rules(
     Comparison
         The optimal rule is skipped, with the reason, where scores are no probabilities.
     """
-    rows = check_rows(scores, labels, classes, None)
-    if len(rows.soft):
-        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+    rows = check_rows(scores, labels, classes, hard=True)
     if repeats < 1:
         raise ScribError(f"repeats is {repeats}, but must be 1 or more")
     make_constraints(
@@ -276,7 +215,7 @@ def _mean_target(targets: dict[str, float], rows: Labelled) -> float:
 def _try_methods(
     methods: dict[str, Method],
     rows: Labelled,
-    fitted: NDArray[np.bool_],
+    fitted: Bools,
     targets: dict[str, float],
     repeat: int,
 ) -> list[Trial]:
@@ -294,30 +233,10 @@ def _try_methods(
     return trials
 
 
-def _fit(method: Method, rows: Labelled, fitted: NDArray[np.bool_]) -> Fit:
+def _fit(method: Method, rows: Labelled, fitted: Bools) -> Fit:
     labels = labels_for(rows.labels, rows.classes)
-    given = {} if method.trust is None else {"trust": method.trust[fitted]}
-    return method.fit(rows.scores[fitted], labels[fitted], **given)
-
-
-def _draw_curves(
-    rows: Labelled,
-    fitted: NDArray[np.bool_],
-    trust: dict[str, NDArray[np.float64]],
-    waived: Sequence[str],
-    seed: int,
-) -> tuple[Curve, ...]:
-    labels = labels_for(rows.labels, rows.classes)
-    return draw_curves(
-        rows.scores[fitted],
-        labels[fitted],
-        rows.scores[~fitted],
-        labels[~fitted],
-        classes=rows.classes,
-        waive=waived,
-        trust={name: (each[fitted], each[~fitted]) for name, each in trust.items()},
-        seed=seed,
-    )
+    trust = {} if method.trust is None else {"trust": method.trust[fitted]}
+    return method.fit(rows.scores[fitted], labels[fitted], **trust)
 
 
 def _trial(
@@ -344,7 +263,82 @@ def _trial(
     )
 
 
+def _draw_curves(
+    rows: Labelled, fitted: Bools, trust: dict[str, Floats], waived: Sequence[str], seed: int
+) -> tuple[Curve, ...]:
+    labels = labels_for(rows.labels, rows.classes)
+    return draw_curves(
+        rows.scores[fitted],
+        labels[fitted],
+        rows.scores[~fitted],
+        labels[~fitted],
+        classes=rows.classes,
+        waive=waived,
+        trust={name: (each[fitted], each[~fitted]) for name, each in trust.items()},
+        seed=seed,
+    )
+
+
 def _mean(values: Sequence[float]) -> float:
     """Return the mean of the values that are defined, NaN without one."""
     defined = [value for value in values if not math.isnan(value)]
     return sum(defined) / len(defined) if defined else NAN
+
+
+def group_codes(groups: ArrayLike, n: int) -> Ints:
+    """Return the group of each row as a number from 0."""
+    names = np.asarray(groups)
+    if names.shape != (n,):
+        raise InvalidDataError(
+            f"groups must be one for each of the {n} rows of scores, got shape {names.shape}"
+        )
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def halve(
+    rows: Labelled,
+    groups: Ints | None,  # (n,) from 0
+    needed: Sequence[int],  # classes that must be in both halves
+    random: np.random.Generator,
+) -> Bools:
+    """Return which rows are fitted: half of each class, or half of the groups."""
+    _check_classes(rows, groups, needed)
+    if groups is not None:
+        return _halve_groups(rows, groups, needed, random)
+    fitted = np.zeros(len(rows.labels), dtype=np.bool_)
+    for j in np.unique(rows.labels):
+        members = random.permutation(np.flatnonzero(rows.labels == j))
+        fitted[members[: (len(members) + 1) // 2]] = True
+    return fitted
+
+
+def _check_classes(rows: Labelled, groups: Ints | None, needed: Sequence[int]) -> None:
+    """Raise for a class that cannot be in both halves."""
+    what = "row" if groups is None else "group"
+    for j in needed:
+        inside = rows.labels == j
+        count = len(np.unique(np.flatnonzero(inside) if groups is None else groups[inside]))
+        if count < 2:
+            raise InvalidLabelsError(
+                f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among the "
+                "fit rows, but needs one to fit and one to measure; add rows of it, or waive it by "
+                "name"
+            )
+
+
+def _halve_groups(
+    rows: Labelled, groups: Ints, needed: Sequence[int], random: np.random.Generator
+) -> Bools:
+    """Return the rows of half of the groups, drawn until each class is in both halves."""
+    n_groups, lacking = int(groups.max()) + 1, 0
+    for _ in range(TRIES):
+        fitted = (random.permutation(n_groups) < (n_groups + 1) // 2)[groups]
+        parts = (set(rows.labels[part].tolist()) for part in (fitted, ~fitted))
+        both = set.intersection(*parts)
+        if both.issuperset(needed):
+            return fitted
+        lacking = next(j for j in needed if j not in both)
+    raise InvalidDataError(
+        f"of {TRIES} random splits of the {n_groups} groups none has class "
+        f"{rows.classes[lacking]!r} in both halves; add groups with rows of it, or waive it by name"
+    )

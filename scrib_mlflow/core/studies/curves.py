@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scrib_mlflow.core.counts import count_sets
+from scrib_mlflow.core.counts import count_rows
 from scrib_mlflow.core.inputs import (
     NAN,
+    SLACK,
     Floats,
     Labelled,
     are_probabilities,
@@ -33,7 +34,7 @@ from scrib_mlflow.core.inputs import (
     labels_for,
 )
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
-from scrib_mlflow.core.rules import Rule, SelectiveRule, ThresholdRule, predict_sets
+from scrib_mlflow.core.rules import Rule, SelectiveRule, predict_sets
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.studies.baselines import (
     OPTIMAL,
@@ -44,16 +45,16 @@ from scrib_mlflow.core.studies.baselines import (
     cut_above,
     fit_sgr,
 )
-from scrib_mlflow.errors import InvalidLabelsError, ScribError
+from scrib_mlflow.errors import ScribError
 
 DELTA = 0.8  # as in the paper: how likely SGR may miss its target
 STRIDE = 0.01  # between targets
 LEAST_TARGETS = 5  # the stride is shorter where there would be fewer
-MANY_CLASSES, FEW_TARGETS = 20, 8  # beyond so many classes a search takes seconds
+MANY_CLASSES = 20  # with more, a search takes seconds
+FEW_TARGETS = 8  # about so many for many classes
 PENALTY = 1e4
 TWO_SIDED = 1e-4 * PENALTY  # the paper's, for points that are spread along the curve
 EFFORT = 0.1  # of a search that starts from the thresholds of the target before
-SLACK = 1e-9  # a quotient that should be a whole number may fall short of it
 METHODS = (SCRIB, OPTIMAL, SHARED, SGR)
 
 
@@ -79,7 +80,7 @@ class _Job(NamedTuple):
 
     rules: Iterator[Rule]
     rows: Labelled
-    trust: Floats | None = None  # (n,) what the rules rank the rows by, if it is given
+    trust: Floats | None = None  # (n,) what the rules rank rows by, where not the highest score
 
 
 def draw_curves(
@@ -129,7 +130,7 @@ def draw_curves(
         In the order of the methods, SGR on trust last.
     """
     fitted, measured = (
-        _check_half(*part, classes)
+        check_rows(*part, classes, hard=True)
         for part in ((fit_scores, fit_labels), (test_scores, test_labels))
     )
     if fitted.scores.shape[1] != measured.scores.shape[1]:
@@ -178,9 +179,9 @@ def anchored(
     inside = ~np.isnan(up) & (across > 0)  # without abstention the end point stands alone
     across = np.concatenate([[0.0], across[inside], [1.0]])
     up = np.concatenate([[1 - top_risk], up[inside], [1.0]])
-    places, index = np.unique(across, return_inverse=True)
+    at, index = np.unique(across, return_inverse=True)
     means = np.bincount(index, up) / np.bincount(index)
-    return tuple(places.tolist()), tuple(means.tolist())
+    return tuple(at.tolist()), tuple(means.tolist())
 
 
 def area(across: Sequence[float], up: Sequence[float]) -> float:
@@ -189,19 +190,12 @@ def area(across: Sequence[float], up: Sequence[float]) -> float:
     return float(np.diff(across) @ (heights[1:] + heights[:-1]) / 2)
 
 
-def _check_half(scores: ArrayLike, labels: ArrayLike, classes: Sequence[object] | None) -> Labelled:
-    rows = check_rows(scores, labels, classes, None)
-    if len(rows.soft):
-        raise InvalidLabelsError("labels must be one class a row, not soft labels")
-    return rows
-
-
 def _top_risk(rows: Labelled) -> float:
     return float((rows.scores.argmax(axis=1) != rows.labels).mean())
 
 
 def _known(methods: Sequence[str] | None, *parts: Labelled) -> Sequence[str]:
-    """Return the methods asked for, or all that scores allow."""
+    """Return these methods, by default all that scores allow."""
     if methods is None:
         calibrated = all(are_probabilities(rows.scores) for rows in parts)
         return [name for name in METHODS if name != OPTIMAL or calibrated]
@@ -216,12 +210,11 @@ def _threshold_rules(rows: Labelled, targets: Sequence[float], **options: Any) -
     labels, initial = labels_for(rows.labels, rows.classes), None
     options |= {"penalty": PENALTY, "two_sided_penalty": TWO_SIDED}
     for target in targets:
-        rule = fit_thresholds(
+        fit = fit_thresholds(
             rows.scores, labels, None, overall_target=target, initial=initial, **options
-        ).rule
-        assert isinstance(rule, ThresholdRule)  # noqa: S101  # for mypy
-        initial = rule.thresholds
-        yield rule
+        )
+        initial = fit.thresholds
+        yield fit.rule
 
 
 def _sgr_rules(rows: Labelled, targets: Sequence[float], **options: Any) -> Iterator[Rule]:
@@ -243,11 +236,11 @@ def _optimal_job(fitted: Labelled, measured: Labelled, targets: Sequence[float])
 def _selective_rules(rows: Labelled, targets: Sequence[float]) -> Iterator[Rule]:
     """Yield the thresholds on the highest score that have the least loss on these rows."""
     wrong = rows.scores.argmax(axis=1) != rows.labels
-    values, kept, errors = count_by_trust(rows.scores.max(axis=1), wrong)
+    values, answered, errors = count_by_trust(rows.scores.max(axis=1), wrong)
     for target in targets:
-        off = errors / kept - target
+        off = errors / answered - target
         penalties = PENALTY * np.maximum(off, 0.0) ** 2 + TWO_SIDED * off**2
-        best = int(np.argmin(penalties - kept / len(wrong)))
+        best = int(np.argmin(penalties - answered / len(wrong)))
         yield SelectiveRule(threshold=cut_above(values, best))
 
 
@@ -255,7 +248,7 @@ def _draw(method: str, job: _Job, targets: tuple[float, ...], top_risk: float) -
     """Return the curve of a method's rules on the rows to measure."""
     ambiguity, risk = [], []
     for rule in job.rules:
-        counts = count_sets(predict_sets(job.rows.scores, rule, trust=job.trust), *job.rows[1:4])
+        counts = count_rows(predict_sets(job.rows.scores, rule, trust=job.trust), job.rows)
         ambiguity.append(1 - counts.all_certain / len(job.rows.scores))
         risk.append(counts.wrong.sum() / counts.all_certain if counts.all_certain else NAN)
     off = np.array(risk) - targets

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core.certificate import Tally, tally_sets
 from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
-from scrib_mlflow.core.counts import LEAST_GROUPS, design_effects
+from scrib_mlflow.core.counts import LEAST_GROUPS, certain_and_wrong, design_effects
 from scrib_mlflow.core.inputs import (
     MOST_CERTIFY_ROWS,
     NAN,
+    Bools,
+    Floats,
+    Ints,
     Labelled,
     Progress,
     as_number,
@@ -26,13 +29,14 @@ from scrib_mlflow.core.inputs import (
     check_seed,
     count_threads,
 )
-from scrib_mlflow.core.loss import Ambiguity, check_ambiguity, check_members, check_rule
+from scrib_mlflow.core.loss import Ambiguity, check_rule, make_problem
 from scrib_mlflow.core.reports import PartRates, measure_part
+from scrib_mlflow.core.rules import make_sets
 from scrib_mlflow.core.studies.compare import group_codes, halve
 from scrib_mlflow.core.studies.sweeps import (
     MOST_TARGET,
-    Placed,
     SweepPoint,
+    SweepRule,
     Sweeps,
     fit_optimal_along,
     fit_thresholds_along,
@@ -43,132 +47,13 @@ from scrib_mlflow.core.targets import (
     RuleName,
     Target,
     Targets,
-    make_constraints,
+    claimed,
     own_targets,
 )
-from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
-from scrib_mlflow.serving import rule_sets
+from scrib_mlflow.errors import InvalidDataError
 
 WANTED = 0.8  # chance that all claims pass together
-BISECTIONS = 14
-NEVER = float("nan")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certifiable:
-    """Whether a target is predicted to be certifiable, and with how much abstention."""
-
-    target: float  # of the class that stands for all
-    chance: float  # of the most hopeful rule, or of the one that abstains least among those likely
-    abstention_rate: float  # of the rule that abstains least among those likely; NaN without one
-    fitted_target: float  # that this rule was fitted to
-
-
-class Claimed(NamedTuple):
-    """What the certify rows are expected to hold for one claim."""
-
-    target: float  # the chosen one
-    n_certain: int  # rows, or as many as they are worth if independent
-    risk: float
-    least_target: float  # that can pass at all
-
-
-class Expected(NamedTuple):
-    """The certify rows, as far as they may be known."""
-
-    rows: int
-    groups: int | None  # that they come in
-    class_share: NDArray[np.float64]  # (k,) of each class, judging by rows that may be looked at
-    level: float
-
-
-def expect_claims(
-    sets: NDArray[np.bool_],  # (n, k)
-    labels: NDArray[np.int32],  # (n,)
-    groups: NDArray[np.int64] | None,  # (n,)
-    constraints: Sequence[Constraint],  # with the chosen targets
-    expected: Expected,
-) -> list[Claimed]:
-    """Return what to expect of each claim, from what the sets do on held-out rows."""
-    tally = tally_sets(sets, labels, constraints, groups)
-    claims = [constraint for constraint in constraints if constraint.kind == "risk"]
-    effects, least = _heed_groups(tally, expected, len(sets))
-    found = []
-    for c, claim in enumerate(claims):
-        rows = expected.rows * expected.class_share[list(claim.classes)].sum()
-        certain, wrong, n = tally.n_certain[c], tally.n_wrong[c], tally.n[c]
-        n_certain = math.floor(rows * certain / n / effects[c]) if n else 0
-        risk = (wrong + 0.5) / (certain + 1)  # so that few rows without an error are not proof
-        found.append(Claimed(claim.target, n_certain, float(risk), float(least[c])))
-    return found
-
-
-def _heed_groups(
-    tally: Tally, expected: Expected, n: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many rows of each claim count as one, and the least target that can pass."""
-    if tally.groups is None or expected.groups is None:
-        return np.ones(len(tally.n)), np.zeros(len(tally.n))
-    more = expected.groups / max(tally.groups.total, 1)
-    effects = design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, expected.level)
-    counts = np.floor(more * tally.groups.counts)
-    least = [least_target(int(m), expected.level) if m >= LEAST_GROUPS else 1.0 for m in counts]
-    return effects, np.array(least)
-
-
-def chance_of_all(claims: Sequence[Claimed], factor: float, level: float) -> float:
-    """Return the chance that all claims pass, their targets multiplied by a factor."""
-    chance = 1.0
-    for claim in claims:
-        target = min(claim.target * factor, MOST_TARGET)
-        if target < claim.least_target or claim.n_certain < 1:
-            return 0.0
-        chance *= chance_of_passing(claim.n_certain, target, claim.risk, level)
-        if chance < 1e-9:
-            return 0.0
-    return chance
-
-
-def least_factor(claims: Sequence[Claimed], level: float, wanted: float = WANTED) -> float:
-    """Return the lowest factor of the targets at which all claims pass with the chance wanted."""
-    low, high = 0.0, max(MOST_TARGET / claim.target for claim in claims)
-    if not chance_of_all(claims, high, level) >= wanted:
-        return NEVER
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if chance_of_all(claims, middle, level) >= wanted:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def certifiable_at(
-    target: float,
-    factor: float,
-    rules: Sequence[tuple[float, float, Sequence[Claimed]]],
-    level: float,
-    wanted: float = WANTED,
-) -> Certifiable:
-    """Return with how much abstention a target is predicted to be certifiable.
-
-    `rules` are (target fitted to, held-out abstention, claims).
-    """
-    chances = [chance_of_all(claims, factor, level) for _, _, claims in rules]
-    likely = [j for j, chance in enumerate(chances) if chance >= wanted]
-    if not likely:
-        best = int(np.argmax(chances))
-        return Certifiable(
-            target=target,
-            chance=chances[best],
-            abstention_rate=NEVER,
-            fitted_target=rules[best][0],
-        )
-    best = min(likely, key=lambda j: rules[j][1])
-    fitted, abstention, _ = rules[best]
-    return Certifiable(
-        target=target, chance=chances[best], abstention_rate=abstention, fitted_target=fitted
-    )
+BISECTIONS = 14  # for the least factor of the targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +67,16 @@ class FrontierPoint:
     held_out: PartRates  # of one class at a time: by_class holds that class alone
     silent: tuple[str, ...]  # classes with a target and no certain row among those held out
     certifiable_target: float  # lowest that this rule is predicted to certify; NaN for none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certifiable:
+    """Whether a target is predicted to be certifiable, and with how much abstention."""
+
+    target: float  # of the class that stands for all
+    chance: float  # of the most hopeful rule, or of the one that abstains least among those likely
+    abstention_rate: float  # of the rule that abstains least among those likely; NaN without one
+    fitted_target: float  # that this rule was fitted to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,9 +170,7 @@ def draw_frontier(
     -------
     TargetFrontier
     """
-    rows = check_rows(scores, labels, classes, None)
-    if len(rows.soft):
-        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+    rows = check_rows(scores, labels, classes, hard=True)
     targets = Targets(
         risk_targets=risk_targets,
         overall_target=overall_target,
@@ -285,13 +178,11 @@ def draw_frontier(
         waive=waive,
         penalty=penalty,
     )
-    constraints = make_constraints(targets, rows.classes)
     ambiguity = Ambiguity(
         chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
     )
-    check_ambiguity(ambiguity, constraints)
+    constraints = make_problem(rows, targets, ambiguity).constraints
     check_rule(rule, ambiguity, penalty)
-    check_members(targets, rows.class_weight(), rows.classes)
     level = 1 - as_number("confidence", confidence, low=0, high=1)
     as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
     codes = None if groups is None else group_codes(groups, len(rows.scores))
@@ -299,32 +190,32 @@ def draw_frontier(
     needed = [j for j, name in enumerate(rows.classes) if name not in map(str, waive)]
     random = np.random.default_rng([check_seed(seed), 0])
     inside = halve(rows, codes, needed, random)
-    fitted = take(rows, inside)
-    asked = make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
+    fitted = rows.take(inside)
+    sweeps = make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
     used = count_threads(threads)
     if rule == "optimal":
-        own = own_targets(risk_targets)
-        placed = fit_optimal_along(fitted, asked, own, seed, used, progress)
+        named = own_targets(risk_targets)
+        rules = fit_optimal_along(fitted, sweeps, named, seed, used, progress)
     else:
-        placed = fit_thresholds_along(fitted, asked, ambiguity, seed, used, progress)
+        rules = fit_thresholds_along(fitted, sweeps, ambiguity, seed, used, progress)
     expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
-    held = _Held(take(rows, ~inside), None if codes is None else codes[~inside], confidence)
+    held = _Held(rows.take(~inside), None if codes is None else codes[~inside], confidence)
     measured = [
-        _measure(each, found, fitted, held, asked, expected)
-        for sweep, row in zip(asked.sweeps, placed, strict=True)
-        for each, found in zip(sweep, row, strict=True)
+        _measure(point, fit, fitted, held, sweeps, expected)
+        for sweep, row in zip(sweeps.sweeps, rules, strict=True)
+        for point, fit in zip(sweep, row, strict=True)
     ]
     joint = [
         (point.target, point.held_out.abstention_rate, claims)
         for point, claims in measured
         if point.swept is None
     ]
-    singles = [c for c in constraints if c.kind == "risk" and len(c.classes) == 1]
+    singles = [c for c in claimed(constraints) if len(c.classes) == 1]
     return TargetFrontier(
         classes=rows.classes,
         targets={c.name: c.target for c in singles},
         overall_target=overall_target,
-        reference=asked.reference,
+        reference=sweeps.reference,
         rule_kind=rule,
         confidence=float(confidence),
         wanted=WANTED,
@@ -333,82 +224,168 @@ def draw_frontier(
         n_groups=None if codes is None else int(codes.max()) + 1,
         certify_rows=int(certify_rows),
         certify_groups=certify_groups,
-        swept=tuple(str(sweep[0].swept) for sweep in asked.sweeps[1:]),
+        swept=tuple(str(sweep[0].swept) for sweep in sweeps.sweeps[1:]),
         points=tuple(point for point, _ in measured),
         certifiable=tuple(
-            certifiable_at(target, target / asked.reference, joint, level) for target, _, _ in joint
+            certifiable_at(target, target / sweeps.reference, joint, level)
+            for target, _, _ in joint
         ),
     )
 
 
-def _check_certify_groups(codes: NDArray[np.int64] | None, certify_groups: int | None) -> None:
+def _check_certify_groups(codes: Ints | None, certify_groups: int | None) -> None:
     """Raise unless both are given or neither: a prediction heeds groups only if it knows both."""
     if certify_groups is not None:
         as_number("certify_groups", certify_groups, low=0, high=MOST_CERTIFY_ROWS)
     if (codes is None) == (certify_groups is None):
         return
     names = ["groups", "certify_groups"]
-    given, missing = names if certify_groups is None else reversed(names)
+    present, missing = names if certify_groups is None else reversed(names)
     raise InvalidDataError(
-        f"{given} is given without {missing}, so what is predicted to be certifiable would not "
+        f"{present} is given without {missing}, so what is predicted to be certifiable would not "
         "heed groups; give both or neither"
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
+    """The rows held out."""
+
     rows: Labelled
-    groups: NDArray[np.int64] | None
-    confidence: float
-
-
-def take(rows: Labelled, inside: NDArray[np.bool_]) -> Labelled:
-    """Return some of the rows, which have hard labels."""
-    return rows._replace(
-        scores=rows.scores[inside],
-        labels=rows.labels[inside],
-        weights=rows.weights[inside],
-        kept=np.ones(int(np.count_nonzero(inside)), dtype=np.bool_),
-    )
+    groups: Ints | None
+    confidence: float  # of bands
 
 
 def _measure(
-    each: SweepPoint,
-    found: Placed,
+    point: SweepPoint,
+    fit: SweepRule,
     fitted: Labelled,
     held: _Held,
-    asked: Sweeps,
+    sweeps: Sweeps,
     expected: Expected,
-) -> tuple[FrontierPoint, list[Claimed]]:
+) -> tuple[FrontierPoint, list[ExpectedClaim]]:
     """Return a point and, where all targets move, what certify rows would say of its rule."""
-    classes = fitted.classes
-    shown = range(len(classes)) if each.swept is None else [classes.index(each.swept)]
-    fields = asdict(found.rule)
-    sets = rule_sets(fields, held.rows.scores)
-    chosen = asked.sweeps[0][asked.chosen].constraints
-    claims = []
-    if each.swept is None:
-        claims = expect_claims(sets, held.rows.labels, held.groups, chosen, expected)
-    certain = np.count_nonzero(sets, axis=1) == 1
-    answered = np.bincount(held.rows.labels[certain], minlength=len(classes))
-    own = [c.classes[0] for c in chosen if c.kind == "risk" and len(c.classes) == 1]
+    classes, labels = fitted.classes, held.rows.labels
+    shown = range(len(classes)) if point.swept is None else [classes.index(point.swept)]
+    sets = make_sets(fit.rule, held.rows.scores)
+    chosen = sweeps.sweeps[0][sweeps.chosen].constraints
+    claims, certifiable = [], NAN
+    if point.swept is None:
+        claims = expect_claims(sets, labels, held.groups, chosen, expected)
+        certifiable = least_factor(claims, expected.level) * sweeps.reference
+    certain, _ = certain_and_wrong(sets, labels)
+    answered = np.bincount(labels[certain], minlength=len(classes))
+    singles = [c.classes[0] for c in claimed(chosen) if len(c.classes) == 1]
     return FrontierPoint(
-        swept=each.swept,
-        target=each.target,
-        loss=found.loss,
+        swept=point.swept,
+        target=point.target,
+        loss=fit.loss,
         fitted=measure_part(
-            rule_sets(fields, fitted.scores), fitted.labels, classes, shown, confidence=None
+            make_sets(fit.rule, fitted.scores), fitted.labels, classes, shown, confidence=None
         ),
         held_out=measure_part(
-            sets,
-            held.rows.labels,
-            classes,
-            shown,
-            confidence=held.confidence,
-            groups=held.groups,
+            sets, labels, classes, shown, confidence=held.confidence, groups=held.groups
         ),
-        silent=tuple(classes[j] for j in own if not answered[j]),
-        certifiable_target=least_factor(claims, expected.level) * asked.reference
-        if claims
-        else NAN,
+        silent=tuple(classes[j] for j in singles if not answered[j]),
+        certifiable_target=certifiable,
     ), claims
+
+
+class ExpectedClaim(NamedTuple):
+    """What the certify rows are expected to hold for one claim."""
+
+    target: float  # the chosen one
+    n_certain: int  # rows, or as many as they are worth if independent
+    risk: float
+    least_target: float  # that can pass at all
+
+
+class Expected(NamedTuple):
+    """The certify rows, as far as they may be known."""
+
+    rows: int
+    groups: int | None  # that they come in
+    class_share: Floats  # (k,) of each class, judging by rows that may be looked at
+    level: float
+
+
+def expect_claims(
+    sets: Bools,  # (n, k)
+    labels: NDArray[np.int32],  # (n,)
+    groups: Ints | None,  # (n,)
+    constraints: Sequence[Constraint],  # with the chosen targets
+    expected: Expected,
+) -> list[ExpectedClaim]:
+    """Return what to expect of each claim, from what the sets do on held-out rows."""
+    tally = tally_sets(sets, labels, constraints, groups)
+    effects, least = _heed_groups(tally, expected)
+    claims = []
+    for c, claim in enumerate(claimed(constraints)):
+        rows = expected.rows * expected.class_share[list(claim.classes)].sum()
+        certain, wrong, n = tally.n_certain[c], tally.n_wrong[c], tally.n[c]
+        n_certain = math.floor(rows * certain / n / effects[c]) if n else 0
+        risk = (wrong + 0.5) / (certain + 1)  # so that few rows without an error are not proof
+        claims.append(ExpectedClaim(claim.target, n_certain, float(risk), float(least[c])))
+    return claims
+
+
+def _heed_groups(tally: Tally, expected: Expected) -> tuple[Floats, Floats]:
+    """Return how many rows of each claim count as one, and the least target that can pass."""
+    if tally.groups is None or expected.groups is None:
+        return np.ones(len(tally.n)), np.zeros(len(tally.n))
+    more = expected.groups / max(tally.groups.total, 1)
+    effects = design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, expected.level)
+    counts = np.floor(more * tally.groups.counts)
+    least = [least_target(int(m), expected.level) if m >= LEAST_GROUPS else 1.0 for m in counts]
+    return effects, np.array(least)
+
+
+def chance_of_all(claims: Sequence[ExpectedClaim], factor: float, level: float) -> float:
+    """Return the chance that all claims pass, their targets multiplied by a factor."""
+    chance = 1.0
+    for claim in claims:
+        target = min(claim.target * factor, MOST_TARGET)
+        if target < claim.least_target or claim.n_certain < 1:
+            return 0.0
+        chance *= chance_of_passing(claim.n_certain, target, claim.risk, level)
+        if chance < 1e-9:
+            return 0.0
+    return chance
+
+
+def least_factor(claims: Sequence[ExpectedClaim], level: float, wanted: float = WANTED) -> float:
+    """Return the lowest factor of the targets at which all claims pass with the chance wanted."""
+    low, high = 0.0, max(MOST_TARGET / claim.target for claim in claims)
+    if not chance_of_all(claims, high, level) >= wanted:
+        return NAN
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if chance_of_all(claims, middle, level) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def certifiable_at(
+    target: float,
+    factor: float,
+    rules: Sequence[tuple[float, float, Sequence[ExpectedClaim]]],
+    level: float,
+    wanted: float = WANTED,
+) -> Certifiable:
+    """Return with how much abstention a target is predicted to be certifiable.
+
+    `rules` are (target fitted to, held-out abstention, claims).
+    """
+    chances = [chance_of_all(claims, factor, level) for _, _, claims in rules]
+    likely = [j for j, chance in enumerate(chances) if chance >= wanted]
+    if not likely:
+        best = int(np.argmax(chances))
+        return Certifiable(
+            target=target, chance=chances[best], abstention_rate=NAN, fitted_target=rules[best][0]
+        )
+    best = min(likely, key=lambda j: rules[j][1])
+    fitted, abstention, _ = rules[best]
+    return Certifiable(
+        target=target, chance=chances[best], abstention_rate=abstention, fitted_target=fitted
+    )

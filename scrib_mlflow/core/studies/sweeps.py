@@ -1,8 +1,8 @@
 """Rules along sweeps of targets, each fit starting from its neighbours.
 
 What sets do does not depend on the targets, so the loss of a rule under other targets is one
-evaluation of its counts. Whatever is found at one point is therefore tried at all others: no point
-keeps a rule while another point knows a better one, and losses never rise with the targets.
+evaluation of its counts. A rule of one point is therefore tried at all others: no point keeps a
+rule while another point knows a better one, and losses never rise with the targets.
 """
 
 from __future__ import annotations
@@ -11,39 +11,35 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scrib_mlflow.core.counts import constraint_counts, count_sets
-from scrib_mlflow.core.inputs import Labelled, Progress, as_number, check_probabilities
-from scrib_mlflow.core.loss import Ambiguity, Objective, loss_of, make_objective
+from scrib_mlflow.core.counts import constraint_counts, count_rows
+from scrib_mlflow.core.inputs import Floats, Labelled, Progress, as_number, check_probabilities
+from scrib_mlflow.core.loss import Ambiguity, Problem, loss_of, make_objective
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
-from scrib_mlflow.core.optimal.fit import aim, shared_multipliers
-from scrib_mlflow.core.rules import OptimalRule, ThresholdRule
-from scrib_mlflow.core.search.fit import make_task, serve
-from scrib_mlflow.core.search.levels import Track
-from scrib_mlflow.core.search.search import Best, Chain, Task, follow, search
-from scrib_mlflow.core.targets import Constraint
+from scrib_mlflow.core.optimal.fit import Aimed, aim, shared_multipliers
+from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
+from scrib_mlflow.core.search.fit import make_task, served_rule
+from scrib_mlflow.core.search.search import Best, Chain, Task, follow, plan_effort, search
+from scrib_mlflow.core.targets import Constraint, claimed
 from scrib_mlflow.errors import InvalidTargetsError, ScribError
-from scrib_mlflow.serving import rule_sets
 
 LEAST_POINTS, MOST_POINTS = 5, 200
 LOWEST = 0.1  # of the chosen target
 HIGHEST = 0.5  # a target, where classes would be wrong more often still
 LEAST_RANGE = 2.0  # times the chosen target, at least
 MOST_TARGET = 0.999
-MANY_CLASSES = 20  # with more classes only
-MOST_SWEPT = 12  # are swept one at a time
 DIGITS = (2, 3, 4)  # significant ones of a target, as few as keep them apart
-EVERY = 2  # points: from each of these a search starts,
-MOST_SEARCHES = 90  # but not many more in all,
-FEW_CLASSES = 10  # fewer where classes are more, and from
-MANY_CLASSES_HERE = 20  # on only where all targets move,
-EFFORT = 0.1  # each of so much of a fit's work;
-REACH = 4  # times the distance to the next search is what it finds followed, both ways
+FEW_CLASSES = 10  # with more, searches are fewer
+MANY_CLASSES = 20  # with more, few are swept alone, and only the joint sweep is searched
+MOST_SWEPT = 12  # of many classes
+EVERY = 2  # points: a search starts from each of these, or from fewer
+MOST_SEARCHES = 90  # in all, about
+EFFORT = 0.1  # of a fit, for each search
+REACH = 4  # times the distance to the next search: how far its rule is followed, both ways
 
 
 class SweepPoint(NamedTuple):
@@ -73,15 +69,15 @@ def make_sweeps(
     """Return the sweeps around the targets of the constraints."""
     if not LEAST_POINTS <= points <= MOST_POINTS:
         raise ScribError(f"points is {points}, but must be from {LEAST_POINTS} to {MOST_POINTS}")
-    own = [c for c in constraints if c.kind == "risk"]
-    if not own:
+    risks = claimed(constraints)
+    if not risks:
         raise InvalidTargetsError(
             "every class is waived, so there is no target to sweep; leave one enforced"
         )
-    single = [c for c in own if len(c.classes) == 1]
-    reference = Counter(c.target for c in single or own).most_common(1)[0][0]
-    top_risk = _top_risks(rows, own)
-    grid = _grid(reference, own, top_risk, points, lowest, highest)
+    single = [c for c in risks if len(c.classes) == 1]
+    reference = Counter(c.target for c in single or risks).most_common(1)[0][0]
+    top_risk = _top_risks(rows, risks)
+    grid = _grid(reference, risks, top_risk, points, lowest, highest)
     factors = grid / reference
     joint = tuple(
         SweepPoint(None, float(target), scale(constraints, float(factor), None))
@@ -114,11 +110,11 @@ def _scaled(constraint: Constraint, factor: float) -> float:
 def _top_risks(rows: Labelled, risks: Sequence[Constraint]) -> dict[str, float]:
     """Return how often the top class is wrong, for each risk."""
     wrong = rows.scores.argmax(axis=1) != rows.labels
-    found = {}
+    top_risks = {}
     for constraint in risks:
-        own = np.isin(rows.labels, constraint.classes)
-        found[constraint.name] = float(wrong[own].mean()) if own.any() else 0.0
-    return found
+        inside = np.isin(rows.labels, constraint.classes)
+        top_risks[constraint.name] = float(wrong[inside].mean()) if inside.any() else 0.0
+    return top_risks
 
 
 def _grid(
@@ -128,7 +124,7 @@ def _grid(
     points: int,
     lowest: float | None,
     highest: float | None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return targets in even proportions, the chosen one among them."""
     if highest is None:
         free = max(reference * top_risk[c.name] / c.target for c in risks)
@@ -170,8 +166,8 @@ def _swept(
     return [constraint for constraint in single if constraint in chosen]
 
 
-class Placed(NamedTuple):
-    """A rule, and its loss at the targets it is for."""
+class SweepRule(NamedTuple):
+    """A rule, and its loss at the targets of a point."""
 
     rule: ThresholdRule | OptimalRule
     loss: float
@@ -179,67 +175,53 @@ class Placed(NamedTuple):
 
 def fit_thresholds_along(
     rows: Labelled,
-    asked: Sweeps,
+    sweeps: Sweeps,
     ambiguity: Ambiguity,
     seed: int,
     threads: int,
     progress: Progress | None,
-) -> list[list[Placed]]:
-    """Return the best thresholds found for each point of each sweep."""
-    k = len(rows.classes)
-    joint = asked.sweeps[0]
-    objectives = [
-        [_objective(rows, each.constraints, ambiguity) for each in sweep] for sweep in asked.sweeps
+) -> list[list[SweepRule]]:
+    """Return the best thresholds for each point of each sweep."""
+    problems = [
+        [Problem(rows=rows, constraints=p.constraints, ambiguity=ambiguity) for p in sweep]
+        for sweep in sweeps.sweeps
     ]
-    task = make_task(
-        rows,
-        np.arange(k),
-        objectives[0][asked.chosen],
-        track=Track(ambiguity.size_weight > 0, False),
-        allow_never=False,
-        effort=1.0,
-        seed=seed,
-    )
+    chosen = problems[0][sweeps.chosen]
+    task = make_task(chosen, make_objective(chosen), seed=seed)
     first = search(task, None, threads)
-    hasty = make_task(
-        rows,
-        np.arange(k),
-        task.objective,
-        track=task.track,
-        allow_never=False,
-        effort=EFFORT,
-        seed=seed,
-    )._replace(data=task.data)
-    tasks = [[hasty._replace(objective=objective) for objective in row] for row in objectives]
-    found = _search_along(tasks, asked.chosen, first, threads, progress)
-    best = _best_of(tasks, found)
-    again = [Chain([t], b.thresholds) for t, b in zip(_flat(tasks), best, strict=True)]
-    found += [chain[0] for chain in follow(again, threads, None)]
-    placed = iter(
-        Placed(serve(b, task, rows, joint[0].constraints)[0], _loss(b, t.objective))
-        for t, b in zip(_flat(tasks), _best_of(tasks, found), strict=True)
+    n, k = rows.scores.shape
+    hasty = task._replace(effort=plan_effort(n, k, k, EFFORT))
+    tasks = [[hasty._replace(objective=make_objective(p)) for p in row] for row in problems]
+    every = [each for row in tasks for each in row]
+    tried = _search_along(tasks, sweeps.chosen, first, threads, progress)
+    again = [Chain([t], _best(tried, t).thresholds) for t in every]
+    tried += [chain[0] for chain in follow(again, threads, None)]
+    rules = iter(
+        SweepRule(served_rule(best, task, chosen)[0], _loss(best, t))
+        for t in every
+        for best in [_best(tried, t)]
     )
-    return [[next(placed) for _ in row] for row in tasks]
+    return [[next(rules) for _ in row] for row in tasks]
 
 
 def _search_along(
     tasks: list[list[Task]], chosen: int, first: Best, threads: int, progress: Progress | None
 ) -> list[Best]:
-    """Search at some points and follow what is found to the points around."""
+    """Search at some points and follow the best thresholds to the points around."""
     k = len(first.thresholds)
-    searched = tasks if k <= MANY_CLASSES_HERE else tasks[:1]
+    searched = tasks if k <= MANY_CLASSES else tasks[:1]
     most = MOST_SEARCHES * min(1.0, FEW_CLASSES / k)
     every = max(EVERY, math.ceil(sum(map(len, searched)) / most))
-    places = [(s, at) for s, sweep in enumerate(searched) for at in range(0, len(sweep), every)]
-    found = [first]
+    starts = [(sweep, at) for sweep in searched for at in range(0, len(sweep), every)]
+    tried = [first]
     for row in tasks:
-        found += _both_ways(row, chosen, first, len(row), threads)
-    turns = range(len(places))
+        tried += _both_ways(row, chosen, first, len(row), threads)
+    turns = range(len(starts))
     for turn in progress(turns) if progress else turns:
-        s, at = places[turn]
-        best = search(tasks[s][at], None, threads)
-        found += [best, *_both_ways(tasks[s], at, best, REACH * every, threads)]
-    return found
+        sweep, at = starts[turn]
+        best = search(sweep[at], None, threads)
+        tried += [best, *_both_ways(sweep, at, best, REACH * every, threads)]
+    return tried
 
 
 def _both_ways(row: list[Task], at: int, best: Best, reach: int, threads: int) -> list[Best]:
@@ -249,86 +231,63 @@ def _both_ways(row: list[Task], at: int, best: Best, reach: int, threads: int) -
     return [each for chain in follow(chains, threads, None) for each in chain]
 
 
-def _best_of(tasks: list[list[Task]], found: Sequence[Best]) -> list[Best]:
-    """Return for each task the best of all that was found."""
-    return [
-        min(found, key=lambda each: _loss(each, task.objective))  # called at once
-        for task in _flat(tasks)
-    ]
+def _best(tried: Sequence[Best], task: Task) -> Best:
+    return min(tried, key=lambda each: _loss(each, task))
 
 
-def _loss(best: Best, objective: Objective) -> float:
-    return float(loss_of(best.counts, best.totals, objective))
-
-
-def _flat(tasks: list[list[Task]]) -> list[Task]:
-    return [task for row in tasks for task in row]
+def _loss(best: Best, task: Task) -> float:
+    return float(loss_of(best.counts, best.totals, task.objective))
 
 
 def fit_optimal_along(
     rows: Labelled,
-    asked: Sweeps,
-    own: frozenset[str],
+    sweeps: Sweeps,
+    named: frozenset[str],
     seed: int,
     threads: int,
     progress: Progress | None,
-) -> list[list[Placed]]:
-    """Return the best prices found for each point of each sweep.
+) -> list[list[SweepRule]]:
+    """Return the best prices for each point of each sweep.
 
-    `own` are the classes whose target was given by name.
+    Classes that are `named` with their target have a multiplier of their own.
     """
     recalibration = fit_recalibration(check_probabilities(rows.scores), rows.labels)
     chances = recalibrate(recalibration, rows.scores)
-    sizes = rows.class_weight()
 
-    def solve(
-        each: SweepPoint, start: NDArray[np.float64] | None
-    ) -> tuple[OptimalRule, NDArray[np.float64]]:
-        together = shared_multipliers(each.constraints, sizes, own)
+    def solve(point: SweepPoint, start: Floats | None) -> Aimed:
+        problem = Problem(rows=rows, constraints=point.constraints)
+        together = shared_multipliers(problem, named)
         usable = start if start is not None and len(start) == len(together) else None
-        fit, prices = aim(rows, chances, recalibration, each.constraints, together, seed, usable)
-        assert isinstance(fit.rule, OptimalRule)  # noqa: S101  # for mypy
-        return fit.rule, prices
+        return aim(problem, chances, recalibration, together, seed, usable)
 
-    first, first_prices = solve(asked.sweeps[0][asked.chosen], None)
+    first = solve(sweeps.sweeps[0][sweeps.chosen], None)
 
     def chain(turn: int) -> list[OptimalRule]:
-        sweep, prices = asked.sweeps[turn // 2], first_prices
-        part = sweep[asked.chosen + 1 :] if turn % 2 else sweep[: asked.chosen][::-1]
+        sweep, aimed = sweeps.sweeps[turn // 2], first
+        part = sweep[sweeps.chosen + 1 :] if turn % 2 else sweep[: sweeps.chosen][::-1]
         rules = []
-        for each in part:
-            rule, prices = solve(each, prices)
-            rules.append(rule)
+        for point in part:
+            aimed = solve(point, aimed.multipliers)
+            rules.append(aimed.rule)
         return rules
 
-    found = [first]
-    turns = range(len(asked.sweeps) * 2)
+    rules = [first.rule]
+    turns = range(len(sweeps.sweeps) * 2)
     with ThreadPoolExecutor(threads) as pool:
         chains = pool.map(chain, turns)
         for _ in progress(turns) if progress else turns:
-            found += next(chains)
-    return _placed(rows, asked, found)
-
-
-def _placed(rows: Labelled, asked: Sweeps, found: Sequence[OptimalRule]) -> list[list[Placed]]:
-    """Return for each point the best of all rules that were found."""
-    risks = asked.sweeps[0][0].constraints
+            rules += next(chains)
     counted = [
-        constraint_counts(count_sets(rule_sets(asdict(rule), rows.scores), *rows[1:4]), risks)
-        for rule in found
+        constraint_counts(
+            count_rows(make_sets(rule, rows.scores), rows), sweeps.sweeps[0][0].constraints
+        )
+        for rule in rules
     ]
-    placed: list[list[Placed]] = []
-    for sweep in asked.sweeps:
-        placed.append([])
-        for each in sweep:
-            objective = _objective(rows, each.constraints, Ambiguity())
-            losses = [float(loss_of(*counts, objective)) for counts in counted]
-            best = int(np.argmin(losses))
-            placed[-1].append(Placed(found[best], losses[best]))
-    return placed
 
+    def best(point: SweepPoint) -> SweepRule:
+        objective = make_objective(Problem(rows=rows, constraints=point.constraints))
+        losses = [float(loss_of(*counts, objective)) for counts in counted]
+        least = int(np.argmin(losses))
+        return SweepRule(rules[least], losses[least])
 
-def _objective(
-    rows: Labelled, constraints: Sequence[Constraint], ambiguity: Ambiguity
-) -> Objective:
-    return make_objective(constraints, rows.class_weight(), ambiguity, None, counted=rows.counted)
+    return [[best(point) for point in sweep] for sweep in sweeps.sweeps]

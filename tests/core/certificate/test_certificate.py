@@ -399,7 +399,7 @@ def test_rows_without_a_group_are_refused(missing):
             "groups and weights",
         ),
         ({"sample_weight": [3.0] * 100, "max_weight": 2.0}, InvalidWeightsError, "a row weighs 3"),
-        ({"labels": np.full((100, 2), 0.5)}, InvalidLabelsError, "the one true class"),
+        ({"labels": np.full((100, 2), 0.5)}, InvalidLabelsError, "one class a row"),
     ],
 )
 def test_what_cannot_be_certified_is_refused(options, error, text):

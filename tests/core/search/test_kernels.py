@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 from numba import njit
 
 from scrib_mlflow.core.counts import constraint_counts, count_sets
-from scrib_mlflow.core.loss import Ambiguity, Margin, make_objective
+from scrib_mlflow.core.inputs import Labelled
+from scrib_mlflow.core.loss import Ambiguity, Margin, Problem, make_objective
 from scrib_mlflow.core.search.kernels import HIGHEST, move, place, walk
 from scrib_mlflow.core.search.levels import Track, Window, build_level, make_data
 from scrib_mlflow.core.search.pairs import EVERY_PAIR, descend, new_scratch, new_state, pair
@@ -43,14 +44,15 @@ def problems(draw):
     n, k = draw(st.integers(4, 40)), draw(st.integers(2, 4))
     scores = rng.random((n, k)).round(draw(st.sampled_from([1, 2, 17])))
     own = np.flatnonzero(rng.random(k) < draw(st.sampled_from([0.0, 0.5, 1.0])))
-    labels, soft = np.sort(rng.integers(0, k, n)).astype(np.int32), np.zeros((0, k))
+    every = np.append(np.arange(k), rng.integers(0, k, n - k))  # no class without a row
+    labels, soft = np.sort(every).astype(np.int32), np.zeros((0, k))
     weights = rng.random(n) if draw(st.booleans()) else np.ones(n)
     if draw(st.booleans()):
         labels, soft = labels[:0], rng.random((n, k))
         weights = soft.sum(axis=1)
-    counted = len(labels) > 0 and bool((weights == 1).all())
-    data = make_data(scores, labels, soft, weights, own)
     names = tuple("abcd"[:k])
+    rows = Labelled(scores, labels, soft, weights, names, np.ones(n, dtype=bool))
+    data = make_data(rows, own)
     missed = draw(st.booleans())
     targets = Targets(
         risk_targets=0.2 if not missed else None,
@@ -62,15 +64,14 @@ def problems(draw):
         penalty=10.0,
     )
     constraints = make_constraints(targets, names)
-    class_weight = np.bincount(labels, weights, k) if len(labels) else soft.sum(axis=0)
     ambiguity = Ambiguity(
         chance_weight=1.0,
         size_weight=draw(st.sampled_from([0.0, 0.3])),
         empty_weight=draw(st.sampled_from([1.0, 1.4])),
     )
     margin = Margin(confidence=0.8, certify_rows=1.7 * n) if draw(st.booleans()) else None
-    members = np.maximum(class_weight, 1e-3)  # classes without rows are refused before this
-    objective = make_objective(constraints, members, ambiguity, margin, counted=counted)
+    problem = Problem(rows=rows, constraints=constraints, ambiguity=ambiguity)
+    objective = make_objective(problem, margin)
     low, high = np.full(len(data.thresholds), -np.inf), np.full(len(data.thresholds), np.inf)
     if draw(st.booleans()):
         low, high = rng.choice([0.0, 0.2, 0.5], len(low)), rng.choice([0.6, 0.7, 0.9], len(low))

@@ -6,10 +6,10 @@ import pytest
 from scrib_mlflow import draw_path, fit_optimal, predict_sets
 from scrib_mlflow.core.certificate.path import blur_scores
 from scrib_mlflow.core.certificate.split import class_quotas, class_weights, keep_rows
-from scrib_mlflow.core.certificate.steps import Problem, expect_groups
+from scrib_mlflow.core.certificate.steps import PathProblem, expect_groups
 from scrib_mlflow.core.counts import sum_groups
 from scrib_mlflow.core.inputs import check_rows
-from scrib_mlflow.core.loss import Ambiguity, Margin
+from scrib_mlflow.core.loss import Margin
 from scrib_mlflow.core.optimal import fit_recalibration, measure_gap
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
@@ -168,12 +168,11 @@ def test_groups_of_a_sample_are_expected_to_be_as_alike_as_those_of_all_rows():
     groups = np.empty(len(order), dtype=np.int64)
     groups[order] = np.arange(len(order)) // 60
     pilot = fit_optimal(SCORES, LABELS, 0.2).rule
-    problem = Problem(
+    problem = PathProblem(
         scores=SCORES,
         rows=check_rows(SCORES, SCORES, None, None),
         weights=np.ones(len(SCORES)),
         constraints=ASKED,
-        ambiguity=Ambiguity(),
         margin=Margin(confidence=0.95, certify_rows=20_000),
         seed=0,
     )

@@ -8,7 +8,6 @@ from scrib_mlflow import ScribError, fit_optimal, fit_thresholds, from_json, pre
 from scrib_mlflow.core.inputs import check_rows
 from scrib_mlflow.core.loss import Ambiguity
 from scrib_mlflow.core.studies import compare, draw_frontier, frontier, sweeps
-from scrib_mlflow.core.studies.frontier import take
 from scrib_mlflow.core.studies.sweeps import fit_optimal_along, fit_thresholds_along, make_sweeps
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
@@ -220,7 +219,7 @@ def test_waived_classes_are_not_swept_and_overall_targets_are():
 
 def test_some_rows_are_taken_with_their_labels():
     rows = check_rows(SCORES[:4], LABELS[:4], CLASSES, None)
-    some = take(rows, np.array([True, False, True, False]))
+    some = rows.take(np.array([True, False, True, False]))
     assert some.labels.tolist() == LABELS[[0, 2]].tolist()
     assert some.scores.tolist() == SCORES[[0, 2]].tolist()
 
