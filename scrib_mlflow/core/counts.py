@@ -10,7 +10,7 @@ are much alike and groups few, a nominal error probability of 5 % was 7 to 10 % 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from scipy import special
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
 
+MANY_ROWS = 2**24  # counted at once
 LEAST_GROUPS = 30  # with fewer, the design effect is hardly better than a guess
 
 
@@ -142,13 +143,12 @@ def sum_groups(
     a row of weight w adds w^2 to the squares but w, on average, to what it stands for, hence w (w -
     1) is taken off.
     """
-    total = int(np.count_nonzero(np.bincount(groups)))
-    sums = []
+    rows_of_each = np.bincount(groups)
+    sums: list[tuple[Any, ...]] = []
     for rows in certain:
         both = rows & wrong
         if weights is None:
-            n = np.bincount(groups[rows])
-            e = np.bincount(groups[both], minlength=len(n))
+            n, e = (_by_group(groups, some, len(rows_of_each)) for some in (rows, both))
             sums.append((np.count_nonzero(n), n @ n, e @ e, n @ e))
             continue
         size = np.bincount(groups[rows], weights[rows])
@@ -157,18 +157,19 @@ def sum_groups(
         squares = size @ size - more, errors @ errors - more_errors, size @ errors - more_errors
         sums.append((np.count_nonzero(size), *squares))
     table = np.array(sums, dtype=np.float64).reshape(-1, 4)
+    total = int(np.count_nonzero(rows_of_each))
     return GroupSums(total, table[:, 0].astype(np.int64), *table[:, 1:].T)
 
 
-def add_group_sums(sums: Sequence[GroupSums]) -> GroupSums:
-    """Return the sums over all groups from those over some; no group may be in two of them."""
-    return GroupSums(
-        sum(each.total for each in sums),
-        np.sum([each.counts for each in sums], axis=0),
-        np.sum([each.certain_squared for each in sums], axis=0),
-        np.sum([each.wrong_squared for each in sums], axis=0),
-        np.sum([each.product for each in sums], axis=0),
-    )
+def _by_group(
+    groups: NDArray[np.int64], rows: NDArray[np.bool_], n_groups: int
+) -> NDArray[np.int64]:
+    """Return how many of some rows each group has."""
+    found = np.zeros(n_groups, dtype=np.int64)
+    for start in range(0, len(groups), MANY_ROWS):
+        of = slice(start, start + MANY_ROWS)
+        found += np.bincount(groups[of][rows[of]], minlength=n_groups)
+    return found
 
 
 def effective_counts(

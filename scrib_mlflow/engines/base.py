@@ -1,8 +1,8 @@
-"""What a calibration works on, whichever engine holds the rows: some to fit, some to certify."""
+"""What a calibration works on, whichever engine scored the rows: some to fit, some to certify."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -12,18 +12,17 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate import Sample, Tally, make_certificate
-from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import SetReport, report_counts
 from scrib_mlflow.core.rules import Rule
-from scrib_mlflow.core.targets import OVERALL, Constraint, Targets, make_constraints
+from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
 from scrib_mlflow.errors import InvalidSettingsError
 from scrib_mlflow.options import Calibrate
 from scrib_mlflow.records import DataRecord, ScoreSource
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.hashes import Hashes
-from scrib_mlflow.rows.scored import ScoredRows, TableLike
+from scrib_mlflow.rows.scored import Answered, Scored, TableLike
 
 ANY_TARGET = Targets(risk_targets=0.5, overall_target=0.5)  # bounds do not depend on it
 T = TypeVar("T")
@@ -31,9 +30,7 @@ CERTIFY, CERTIFY_WITH_PATH = 0.7, 0.9  # share of the rows, alone and with path_
 SHOWN_SCORES = 10_000_000  # rows times classes that figures are drawn of; counts are of all rows
 
 
-def report_rule(
-    rows: ScoredRows, rule: Rule, classes: tuple[str, ...], confidence: float
-) -> SetReport:
+def report_rule(rows: Scored, rule: Rule, classes: tuple[str, ...], confidence: float) -> SetReport:
     """Measure a rule on all rows of a part."""
     report = report_counts(rows.count(rule), classes, confidence, counted=True)
     if rows.n_groups is None:
@@ -89,39 +86,8 @@ def with_groups(report: SetReport, tally: Tally) -> SetReport:
     )
 
 
-class Answered(Protocol):
-    """Labelled rows, wherever they are, with the sets that a set classifier serves for them."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-
-    @property
-    def n_invalid(self) -> int:
-        """How many of them it could not score."""
-
-    @property
-    def grouped(self) -> bool:
-        """Whether they come in groups."""
-
-    def tally(self, constraints: Sequence[Constraint]) -> Tally:
-        """Return the counts of the sets of all rows, claim by claim."""
-
-    def count(self) -> Counts:
-        """Return the counts of the sets of all rows, class by class."""
-
-    def cases(self, *, labelled: bool) -> Hashes:
-        """Return hashes of what the model is given, and of classes where asked for."""
-
-    def keys(self) -> Hashes | None:
-        """Return hashes of what identifies the rows, None where no column does."""
-
-    def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
-        """Return all rows or at most so many, and their sets."""
-
-
 class Engine(Protocol):
-    """What reads, scores and counts rows; its tables are its own."""
+    """What reads and scores rows; its tables are its own."""
 
     def read_tables(self, settings: Calibrate) -> Tables[Any]:
         """Read what a calibration is given."""
@@ -172,9 +138,9 @@ class CalibrationRows:
 
     classes: tuple[str, ...]
     scores: ScoreSource  # where they come from
-    fit: ScoredRows  # recalibrates, and draws the path where nothing else does
-    certify: ScoredRows | None
-    path: ScoredRows | None
+    fit: Scored  # recalibrates, and draws the path where nothing else does
+    certify: Scored | None
+    path: Scored | None
     fit_data: DataRecord
     certify_data: DataRecord | None
     path_data: DataRecord | None
@@ -193,7 +159,7 @@ def without_missing(
     }
 
 
-def sorted_sample(rows: ScoredRows, most: int, *, by_class: bool) -> Sample:
+def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:
     """Return a sample in an order of its own, so that neither a table's nor an engine's matters."""
     found = rows.sample(most, by_class=by_class)
     order = np.argsort(found.cases, kind="stable")

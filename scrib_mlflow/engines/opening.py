@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow.engines import local
-from scrib_mlflow.engines.base import Answered, CalibrationRows, Engine, Tables, without_missing
+from scrib_mlflow.engines.base import CalibrationRows, Engine, Tables, without_missing
 from scrib_mlflow.engines.local import answer_table
 from scrib_mlflow.errors import InvalidSettingsError
 from scrib_mlflow.options import Calibrate, EngineName, SparkOptions
 from scrib_mlflow.rows import tables
+from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.rows.tables import Table, read_source
 
 
@@ -70,8 +71,8 @@ def open_engine(name: EngineName, spark_options: SparkOptions | None) -> Iterato
     from scrib_mlflow.engines.spark.engine import SparkEngine  # noqa: PLC0415
     from scrib_mlflow.engines.spark.session import session  # noqa: PLC0415  # an extra
 
-    with session(options) as spark, closing(SparkEngine(spark)) as engine:
-        yield engine
+    with session(options) as spark:
+        yield SparkEngine(spark)
 
 
 def session_options(name: EngineName, given: SparkOptions | None) -> dict[str, str]:

@@ -24,9 +24,9 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 from scrib_mlflow import serving
-from scrib_mlflow.engines.spark.columns import column, spark_path, sum_over
+from scrib_mlflow.engines.spark.scoring import quietly
 from scrib_mlflow.engines.spark.session import settings
-from scrib_mlflow.engines.spark.udfs import quietly
+from scrib_mlflow.engines.spark.tables import column, spark_path, sum_over
 from scrib_mlflow.errors import InvalidDataError, OutputError, ScribError
 from scrib_mlflow.predictions.answers import (
     NUMBERS,

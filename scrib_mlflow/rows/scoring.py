@@ -15,7 +15,7 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate.split import order_rows
-from scrib_mlflow.core.inputs import check_classes
+from scrib_mlflow.core.inputs import check_classes, fill_rows, new_array, take_rows
 from scrib_mlflow.core.targets import Targets, by_name, make_constraints
 from scrib_mlflow.errors import (
     InvalidDataError,
@@ -30,7 +30,7 @@ from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.outputs import Transform, find_source
-from scrib_mlflow.rows.scored import Scored, TableLike
+from scrib_mlflow.rows.scored import Scored, TableLike, row_numbers
 from scrib_mlflow.rows.tables import Table, counted
 from scrib_mlflow.serving import (
     call_model,
@@ -369,9 +369,11 @@ def ask(
 def score(ready: Prepared, settings: Calibrate, kept: NDArray[np.bool_] | None = None) -> Scored:
     """Return a table's rows with their scores, or those of them that are kept."""
     table, scorer = ready.table, ready.scorer
-    places = np.arange(len(ready.labels)) if kept is None else np.flatnonzero(kept)
-    scores = np.empty((len(places), len(scorer.classes)))
-    sums = np.empty(len(places), dtype=np.uint64)
+    places = row_numbers(len(ready.labels))
+    if kept is not None:
+        places = take_rows(places, kept)
+    scores = new_array((len(places), len(scorer.classes)), np.float64)
+    sums = new_array((len(places),), np.uint64)
     done = 0
     for start, rows in counted(table.source, settings.batch_rows, f"scoring {table.what}"):
         wanted = places[done : done + np.searchsorted(places[done:], start + len(rows))]
@@ -384,18 +386,35 @@ def score(ready: Prepared, settings: Calibrate, kept: NDArray[np.bool_] | None =
         given = pd.DataFrame(scores[part]) if features is None else features
         sums[part] = hashes.feature_sums(given)
         done += len(wanted)
-    labels = ready.labels[places]
-    order = order_rows(table.identities(), np.maximum(ready.labels, 0), settings.seed)
+    return scored_rows(ready.table, scorer.classes, ready.labels, settings.seed, scores, sums, kept)
+
+
+def scored_rows(
+    table: Table,
+    classes: tuple[str, ...],
+    labels: NDArray[np.int32],  # (n,) of all rows
+    seed: int,
+    scores: NDArray[np.float64],
+    sums: NDArray[np.uint64],
+    kept: NDArray[np.bool_] | None = None,
+) -> Scored:
+    """Return a table's rows, or those kept, with scores and sums, and with the order of a split."""
+    n = len(labels)
+    classed = fill_rows(n, np.int32, lambda of: np.maximum(labels[of], 0))
+
+    def some(values: NDArray[Any]) -> NDArray[Any]:
+        return values if kept is None else take_rows(values, kept)
+
     return Scored(
-        classes=scorer.classes,
+        classes=classes,
         table=table,
         scores=scores,
-        labels=labels,
-        places=places,
+        labels=some(labels),
+        places=some(row_numbers(n)),
         sums=sums,
-        order=order[places],
-        keys=None if table.keys is None else table.keys[places],
-        groups=None if table.groups is None else table.groups[places],
+        order=some(order_rows(table.identities(), classed, seed)),
+        keys=None if table.keys is None else some(table.keys),
+        groups=None if table.groups is None else some(table.groups),
     )
 
 

@@ -16,7 +16,7 @@ import scrib_mlflow
 from scrib_mlflow.core.certificate import make_certificate
 from scrib_mlflow.core.certificate.claims import refuted
 from scrib_mlflow.core.targets import Constraint, Targets, by_name, known_classes, make_constraints
-from scrib_mlflow.engines.base import Answered, Engine, compare_with_calibration, report_answers
+from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers
 from scrib_mlflow.engines.opening import doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.options import Gate
@@ -28,7 +28,7 @@ from scrib_mlflow.registry.runs import certificate_metrics, report_metrics
 from scrib_mlflow.report import page, words
 from scrib_mlflow.report.page import gate_report
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
-from scrib_mlflow.rows.scored import TableLike
+from scrib_mlflow.rows.scored import Answered, TableLike
 from scrib_mlflow.rows.scoring import enforced
 from scrib_mlflow.workflows.policy import decide, find_damage
 

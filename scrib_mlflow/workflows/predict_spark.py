@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 from scrib_mlflow.engines.opening import doing, session_options
-from scrib_mlflow.engines.spark import columns, session
-from scrib_mlflow.engines.spark.udfs import feature_names, first_rows
+from scrib_mlflow.engines.spark import session, tables
+from scrib_mlflow.engines.spark.scoring import feature_names
+from scrib_mlflow.engines.spark.tables import first_rows
 from scrib_mlflow.errors import OutputError
 from scrib_mlflow.messages import progress
 from scrib_mlflow.predictions import answers, files, spark
@@ -42,7 +43,7 @@ def answer_table(job: predict.Job) -> predict.Predicted:
         session.session(options) as running,
         spark.writes(running, settings.batch_rows),
     ):
-        frame = columns.read(running, "data", settings.data, None)
+        frame = tables.read(running, "data", settings.data)
         predict.check_columns(job, tuple(frame.columns))
         digest, n = spark.digest(frame)
         data = DataRecord(source=settings.data, digest=digest, n_rows=n, n_used=n)
@@ -175,7 +176,7 @@ def _check_counts(
             f"data had {record.data.n_rows:,} rows and then {record.n_rows:,}; do not change it "
             "while it is answered, and run the same command again"
         )
-    now = columns.read(frame.sparkSession, "data", job.settings.data, None)
+    now = tables.read(frame.sparkSession, "data", job.settings.data)
     if spark.digest(now)[0] != record.data.digest:
         give_up()
         raise OutputError(

@@ -15,12 +15,19 @@ from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
 from scrib_mlflow.core.counts import (
     LEAST_GROUPS,
     GroupSums,
-    add_group_sums,
     check_groups,
     effective_counts,
     sum_groups,
 )
-from scrib_mlflow.core.inputs import NAN, Labelled, Labels, as_number, check_rows, check_trust
+from scrib_mlflow.core.inputs import (
+    NAN,
+    Labelled,
+    Labels,
+    as_number,
+    check_rows,
+    check_trust,
+    class_sizes,
+)
 from scrib_mlflow.core.rules import Fit, Rule, predict_sets
 from scrib_mlflow.core.targets import (
     Constraint,
@@ -146,14 +153,33 @@ def tally_sets(
     weights: NDArray[np.float64] | None = None,  # (n,) shares of the highest possible weight
 ) -> Tally:
     """Count the rows of each claim."""
-    n, k = sets.shape
-    members = _members(constraints, k)
+    certain, wrong = judge_sets(sets, labels)
+    return tally_answers(certain, wrong, labels, constraints, sets.shape[1], groups, weights)
+
+
+def judge_sets(
+    sets: NDArray[np.bool_], labels: Labels
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return (n,) which rows are certain, and which of them are wrong."""
     certain = np.count_nonzero(sets, axis=1) == 1
-    wrong = certain & ~sets[np.arange(n), labels]
+    return certain, certain & ~sets[np.arange(len(sets)), labels]
+
+
+def tally_answers(
+    certain: NDArray[np.bool_],  # (n,)
+    wrong: NDArray[np.bool_],  # (n,)
+    labels: Labels,  # (n,)
+    constraints: Sequence[Constraint],
+    k: int,
+    groups: NDArray[np.int64] | None = None,  # (n,) codes from 0
+    weights: NDArray[np.float64] | None = None,  # (n,) shares of the highest possible weight
+) -> Tally:
+    """Count the rows of each claim, of which it is known whether they are certain and wrong."""
+    members = _members(constraints, k)
     tally = Tally(
-        n=members @ np.bincount(labels, minlength=k),
-        n_certain=members @ np.bincount(labels[certain], minlength=k),
-        n_wrong=members @ np.bincount(labels[wrong], minlength=k),
+        n=members @ class_sizes(labels, k),
+        n_certain=members @ class_sizes(labels, k, certain),
+        n_wrong=members @ class_sizes(labels, k, wrong),
     )
     rows = (member[labels] & certain for member in members.astype(np.bool_))
     if groups is not None:
@@ -161,26 +187,6 @@ def tally_sets(
     if weights is not None:
         return tally._replace(bets=_bet(rows, wrong, weights, claim_targets(constraints)))
     return tally
-
-
-def add_tallies(tallies: Iterable[Tally]) -> Tally:
-    """Return the tally of all rows from those of their parts, in which no group may be divided."""
-    parts = list(tallies)
-    if not parts or any(part.bets is not None for part in parts):
-        raise ValueError(
-            "tallies add up where there is one at least, and where rows have no weights"
-        )
-    sums = [part.groups for part in parts if part.groups is not None]
-    if sums and len(sums) < len(parts):
-        raise ValueError(
-            "some tallies have groups and others have none; count all parts the same way"
-        )
-    return Tally(
-        n=np.sum([part.n for part in parts], axis=0),
-        n_certain=np.sum([part.n_certain for part in parts], axis=0),
-        n_wrong=np.sum([part.n_wrong for part in parts], axis=0),
-        groups=add_group_sums(sums) if sums else None,
-    )
 
 
 def p_values(

@@ -7,13 +7,22 @@ same ones: certify rows are the lowest of each class, a sample of the others are
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.inputs import Labels, as_number
+from scrib_mlflow.core.inputs import (
+    Labels,
+    as_number,
+    class_sizes,
+    distinct_values,
+    fill_rows,
+    new_array,
+    row_blocks,
+    take_rows,
+)
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 
 
@@ -39,17 +48,16 @@ def split_rows(
     Every class must have rows to fit and to certify, except those that are waived.
     """
     as_number("certify_fraction", fraction, low=0, high=1)
-    sizes = np.bincount(labels, minlength=len(names))
+    sizes = class_sizes(labels, max(len(names), int(labels.max(initial=-1)) + 1))
     needed = check_sizes(sizes, names, waived)
     if groups is not None:
         certify = _split_groups(groups, fraction, seed)
-        _check_parts(groups, np.where(needed[labels], labels, -1), certify, names)
+        _check_parts(groups, labels, certify, needed, names)
         return certify
     order = order_rows(hashes, labels, seed)
     certify = np.zeros(len(labels), dtype=np.bool_)
     for label in np.flatnonzero(sizes):
-        rows = np.flatnonzero(labels == label)
-        certify[rows[_first(order[rows], fraction)]] = True
+        certify |= _lowest(order, labels == label, share(int(sizes[label]), fraction))
     return certify
 
 
@@ -74,7 +82,10 @@ def order_rows(
     seed: int,
 ) -> NDArray[np.uint64]:
     """Return numbers whose order is that of the rows: certify rows are the lowest of each class."""
-    return order_of(hashes, _occurrences(hashes, labels), seed)
+    order = new_array((len(hashes),), np.uint64)
+    for of, occurrences in _occurrences(hashes, labels):
+        order[of] = _order_of(hashes[of], occurrences, seed)
+    return order
 
 
 def share(n: int, fraction: float) -> int:
@@ -84,44 +95,41 @@ def share(n: int, fraction: float) -> int:
 
 def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> NDArray[np.bool_]:
     """Return the rows of the groups that certify."""
-    distinct, codes = np.unique(groups, return_inverse=True)
-    check_groups_suffice(len(distinct), len(groups))
-    chosen = np.zeros(len(distinct), dtype=np.bool_)
-    chosen[_first(order_of(distinct, np.zeros_like(distinct), seed), fraction)] = True
-    return chosen[codes]
-
-
-def check_groups_suffice(n_groups: int, n_rows: int) -> None:
-    """Raise where there is nothing to split."""
-    if n_groups < 2:
+    distinct = distinct_values(groups)
+    n = len(distinct)
+    if n < 2:
         raise InvalidDataError(
-            f"all {n_rows} rows are of one group, but groups are split whole; add groups"
+            f"all {len(groups)} rows are of one group, but groups are split whole; add groups"
         )
+    order = _order_of(distinct, np.zeros_like(distinct), seed)
+    chosen = _lowest(order, np.ones(n, dtype=np.bool_), share(n, fraction))
+    return fill_rows(
+        len(groups), np.bool_, lambda of: chosen[np.searchsorted(distinct, groups[of])]
+    )
 
 
 def _check_parts(
     groups: NDArray[np.uint64],
-    labels: NDArray[np.int32] | NDArray[np.int64],  # -1 where the class does not matter
+    labels: NDArray[np.int32] | NDArray[np.int64],
     certify: NDArray[np.bool_],
+    needed: NDArray[np.bool_],  # (k,) classes that both parts must have
     names: Sequence[str],
 ) -> None:
     """Raise for a class that a part has no rows of."""
-    for part, inside in (("certify", certify), ("fit", ~certify)):
-        lacking = np.setdiff1d(labels[labels >= 0], labels[inside])
+    sizes = class_sizes(labels, len(needed))
+    certifying = class_sizes(labels, len(needed), certify)
+    for part, found in (("certify", certifying), ("fit", sizes - certifying)):
+        lacking = np.flatnonzero(needed & (sizes > 0) & (found == 0))
         if len(lacking):
-            own = len(np.unique(groups[labels == lacking[0]]))
-            raise no_group_with(int(lacking[0]), part, own, names)
+            having = len(np.unique(groups[labels == lacking[0]]))
+            raise InvalidDataError(
+                f"no group with rows of class {_name(int(lacking[0]), names)} is among those to "
+                f"{part}, of {having} that have it; add groups, change certify_fraction or seed, "
+                "or waive the class by name"
+            )
 
 
-def no_group_with(label: int, part: str, own: int, names: Sequence[str]) -> InvalidDataError:
-    """Return the error for a class that none of a part's groups have, of `own` that do."""
-    return InvalidDataError(
-        f"no group with rows of class {_name(label, names)} is among those to {part}, of {own} "
-        "that have it; add groups, change certify_fraction or seed, or waive the class by name"
-    )
-
-
-def order_of(
+def _order_of(
     hashes: NDArray[np.uint64], occurrences: NDArray[np.uint64], seed: int
 ) -> NDArray[np.uint64]:
     """Return the order of rows that are numbered, from 0, among those with their hash and label."""
@@ -130,22 +138,60 @@ def order_of(
 
 def _occurrences(
     hashes: NDArray[np.uint64], labels: NDArray[np.int32] | NDArray[np.int64]
-) -> NDArray[np.uint64]:
-    """Return the number, from 0, of each row among those with its hash and label."""
-    keys = hashes ^ mix(labels)
-    by_key = np.argsort(keys)
-    sorted_keys = keys[by_key]
-    first = np.r_[True, sorted_keys[1:] != sorted_keys[:-1]]
-    places = np.arange(len(keys))
-    numbers = np.empty(len(keys), dtype=np.uint64)
-    numbers[by_key] = places - np.maximum.accumulate(np.where(first, places, 0))
+) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+    """Yield blocks, and the number, from 0, of each row among those with its hash and label."""
+    n = len(hashes)
+    ordered = fill_rows(n, np.uint64, lambda of: hashes[of] ^ mix(labels[of]))
+    ordered.sort()
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    seen = np.zeros(len(repeated), dtype=np.uint64)
+    for of in row_blocks(n):
+        keys = hashes[of] ^ mix(labels[of])
+        numbers = np.zeros(len(keys), dtype=np.uint64)
+        alike = np.flatnonzero(is_among(keys, repeated))
+        codes = np.searchsorted(repeated, keys[alike])
+        numbers[alike] = seen[codes] + _count_up(codes)
+        np.add.at(seen, codes, np.uint64(1))
+        yield of, numbers
+
+
+def _count_up(codes: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the number, from 0, of each code among those like it."""
+    by_code = np.argsort(codes, kind="stable")
+    ordered = codes[by_code]
+    first = np.r_[True, ordered[1:] != ordered[:-1]][: len(codes)]
+    places = np.arange(len(codes))
+    numbers = np.empty(len(codes), dtype=np.uint64)
+    numbers[by_code] = places - np.maximum.accumulate(np.where(first, places, 0))
     return numbers
 
 
-def _first(order: NDArray[np.uint64], fraction: float) -> NDArray[np.int64]:
-    """Return the places of the first share of the rows."""
-    count = share(len(order), fraction)
-    return np.argpartition(order, count)[:count]
+def is_among(values: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return which values stand among others that are in ascending order."""
+    if not len(ordered):
+        return np.zeros(len(values), dtype=np.bool_)
+    last = len(ordered) - 1
+
+    def found(of: slice) -> NDArray[np.bool_]:
+        places = np.minimum(np.searchsorted(ordered, values[of]), last)
+        return ordered[places] == values[of]
+
+    return fill_rows(len(values), np.bool_, found)
+
+
+def _lowest(order: NDArray[np.uint64], inside: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
+    """Return which of the rows inside have the lowest numbers; of equal ones the first."""
+    values = take_rows(order, inside)
+    if count >= len(values):
+        return inside
+    values.partition(count)
+    cut = values[count]
+    lowest = inside & (order < cut)
+    left = count - int(np.count_nonzero(lowest))
+    if left:
+        lowest[np.flatnonzero(inside & (order == cut))[:left]] = True
+    return lowest
 
 
 def _name(label: int, names: Sequence[str]) -> str:
@@ -195,10 +241,7 @@ def keep_rows(
     """Return which rows to keep: of each class as many as its quota, those of the highest order."""
     kept = np.zeros(len(labels), dtype=np.bool_)
     for label, quota in enumerate(quotas.tolist()):
-        rows = np.flatnonzero(labels == label)
-        left_out = len(rows) - quota
-        if left_out <= 0:
-            kept[rows] = True
-        elif quota > 0:
-            kept[rows[np.argpartition(order[rows], left_out)[left_out:]]] = True
+        inside = labels == label
+        left_out = int(np.count_nonzero(inside)) - quota
+        kept |= inside & ~_lowest(order, inside, left_out) if left_out > 0 else inside
     return kept
