@@ -23,6 +23,7 @@ from scrib_mlflow.core.inputs import (
     check_rows,
     check_scores,
     check_trust,
+    fill_rows,
     row_blocks,
 )
 from scrib_mlflow.core.targets import Kind
@@ -246,28 +247,52 @@ def place_candidates(
 ) -> OptimalRule:
     """Do what `with_candidates` does with rows that are checked, in little memory."""
     as_number("candidate_coverage", coverage, low=0, high=1)
-    plain = asdict(rule)
-    # the probabilities of the true class, where the rule abstains
-    found: list[list[NDArray[np.float64]]] = [[] for _ in rule.multipliers]
-    for of in row_blocks(len(labels)):
-        probabilities = recalibrated(plain["recalibration"], scores[of])
-        _, value = answer_values(plain, probabilities)
-        true = probabilities[np.arange(len(value)), labels[of]]
-        for j, own in enumerate(found):
-            own.append(true[(value < 0) & (labels[of] == j)])
-    thresholds = (_threshold(np.concatenate([*own, np.empty(0)]), coverage) for own in found)
+    own = own_probabilities(rule, scores, labels)
+    asked = ~np.isnan(own)
+    thresholds = [
+        _threshold(own[asked & (labels == j)], coverage) for j in range(len(rule.multipliers))
+    ]
     return replace(rule, candidate_thresholds=tuple(thresholds))
 
 
-def _threshold(own: NDArray[np.float64], coverage: float) -> float:
-    """Return the threshold that the probabilities of a class give, -inf where they are too few.
+def own_probabilities(
+    rule: OptimalRule,
+    scores: NDArray[np.float64],  # (n, k)
+    labels: Labels,  # (n,)
+) -> NDArray[np.float64]:
+    """Return (n,) the probability of the true class where the rule abstains, NaN elsewhere."""
+    plain = asdict(rule)
 
-    It lies midway to the next lower probability, so that the last bit of one does not matter.
+    def own(of: slice) -> NDArray[np.float64]:
+        probabilities = recalibrated(plain["recalibration"], scores[of])
+        _, value = answer_values(plain, probabilities)
+        true = probabilities[np.arange(len(value)), labels[of]]
+        return np.where(value < 0, true, np.nan)
+
+    return fill_rows(len(labels), np.float64, own)
+
+
+def threshold_rank(n: int, coverage: float) -> int:
+    """Return which of n ascending probabilities, from 1, is the threshold; 0: always a candidate.
+
+    That is floor((1 - coverage) (n + 1)); below 1 the rows are too few for any threshold.
     """
-    m = int(np.floor((1.0 - coverage) * (len(own) + 1) + SLACK))
+    return int(np.floor((1.0 - coverage) * (n + 1) + SLACK))
+
+
+def threshold_between(at: float, below: float | None) -> float:
+    """Return the middle between a probability and the next lower one, or itself where none is.
+
+    So the last bit of a probability does not matter.
+    """
+    return at if below is None else below + (at - below) / 2
+
+
+def _threshold(own: NDArray[np.float64], coverage: float) -> float:
+    """Return the threshold that the probabilities of a class give, -inf where they are too few."""
+    m = threshold_rank(len(own), coverage)
     if m < 1:
         return float("-inf")
     lowest = np.partition(own, m - 1)[:m]
-    at, lower = float(lowest[-1]), lowest[lowest < lowest[-1]]
-    below = float(lower.max()) if len(lower) else at
-    return below + (at - below) / 2
+    lower = lowest[lowest < lowest[-1]]
+    return threshold_between(float(lowest[-1]), float(lower.max()) if len(lower) else None)

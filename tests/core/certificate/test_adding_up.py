@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scrib_mlflow import evaluate_sets
-from scrib_mlflow.core.certificate import Tally, tally_sets
-from scrib_mlflow.core.certificate.claims import add_tallies
+from scrib_mlflow.core import counts, inputs
+from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.counts import add_counts, count_sets
 from scrib_mlflow.core.reports import report_counts
 from scrib_mlflow.core.targets import Targets, make_constraints
@@ -28,23 +28,20 @@ row = st.tuples(*[st.booleans()] * 3, st.integers(0, 2), st.integers(0, GROUPS -
 NO_SOFT = np.zeros((0, 5))
 
 
-@given(st.lists(row, min_size=1, max_size=40), st.integers(1, 4), st.booleans())
-def test_tallies_of_parts_add_up_to_that_of_all_rows(rows, n_parts, grouped):
+@given(st.lists(row, min_size=1, max_size=40), st.integers(1, 50), st.booleans())
+def test_a_tally_by_blocks_is_that_of_all_rows(rows, size, grouped):
     table = np.array(rows)
     sets, labels, codes = table[:, :3].astype(bool), table[:, 3], table[:, 4]
-    where = codes % n_parts if grouped else np.arange(len(rows)) % n_parts  # groups stay whole
-    parts = (
-        tally_sets(sets[of], labels[of], CLAIMS, codes[of] if grouped else None)
-        for of in (where == part for part in range(n_parts))
-        if of.any()
-    )
-    found = add_tallies(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inputs, "BLOCK_ROWS", size)
+        patch.setattr(counts, "MANY_ROWS", size)
+        found = tally_sets(sets, labels, CLAIMS, codes if grouped else None)
     certain = sets.sum(axis=1) == 1
     for c, of in enumerate(claim.classes for claim in CLAIMS):
         own = np.isin(labels, of)
         wrong = own & certain & ~sets[np.arange(len(rows)), labels]
-        counts = (found.n[c], found.n_certain[c], found.n_wrong[c])
-        assert counts == (own.sum(), (own & certain).sum(), wrong.sum())
+        counted = (found.n[c], found.n_certain[c], found.n_wrong[c])
+        assert counted == (own.sum(), (own & certain).sum(), wrong.sum())
         if grouped:
             by_group = [
                 ((own & certain & (codes == g)).sum(), (wrong & (codes == g)).sum())
@@ -57,16 +54,6 @@ def test_tallies_of_parts_add_up_to_that_of_all_rows(rows, n_parts, grouped):
     assert (found.groups is not None) == grouped
     assert not grouped or found.groups.total == len(set(codes.tolist()))
     assert found.n.dtype == np.int64
-
-
-def test_tallies_that_cannot_add_up_are_refused():
-    sets, labels, codes = np.eye(3, dtype=bool), np.arange(3), np.arange(3)
-    with_groups = tally_sets(sets, labels, CLAIMS, codes)
-    weighted = tally_sets(sets, labels, CLAIMS, weights=np.full(3, 0.5))
-    for parts in ([], [weighted], [with_groups, with_groups._replace(groups=None)]):
-        with pytest.raises(ValueError, match="tallies"):
-            add_tallies(parts)
-    assert isinstance(add_tallies([with_groups]), Tally)
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 90), max_size=4))
