@@ -16,13 +16,12 @@ from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import SetReport, report_counts
 from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
-from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.options import Calibrate
 from scrib_mlflow.records import DataRecord, ScoreSource
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.scored import Answered, Scored, TableLike
+from scrib_mlflow.rows.scoring import ScoringOptions
 
 ANY_TARGET = Targets(risk_targets=0.5, overall_target=0.5)  # bounds do not depend on it
 T = TypeVar("T")
@@ -86,14 +85,29 @@ def with_groups(report: SetReport, tally: Tally) -> SetReport:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsRequest:
+    """The rows of a calibration: where they are, what they are for, and how they are scored."""
+
+    data: str
+    scoring: ScoringOptions
+    certify_data: str | None = None
+    path_data: str | None = None
+    key: str | None = None  # column that identifies rows
+    group: str | None = None  # column by which rows belong together
+    certify: bool = True  # whether rows of data certify where no table of its own does
+    certify_fraction: float | None = None
+    waive: tuple[str, ...] = ()
+
+
 class Engine(Protocol):
     """What reads and scores rows; its tables are its own."""
 
-    def read_tables(self, settings: Calibrate) -> Tables[Any]:
+    def read_tables(self, request: RowsRequest) -> Tables[Any]:
         """Read what a calibration is given."""
 
     def make_parts(
-        self, tables: Tables[Any], model: PyFuncModel, uri: str, example: Any, settings: Calibrate
+        self, tables: Tables[Any], model: PyFuncModel, uri: str, example: Any, request: RowsRequest
     ) -> CalibrationRows:
         """Score the rows of all tables with a model, and return them by what they are for."""
 
@@ -177,40 +191,3 @@ def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:
 def shown_rows(k: int) -> int:
     """Return how many rows of k classes figures are drawn of at most."""
     return SHOWN_SCORES // k
-
-
-def check_options(settings: Calibrate) -> None:
-    """Raise for options that exclude each other."""
-    if settings.certify_fraction is not None and settings.certify_data is not None:
-        raise InvalidSettingsError(
-            "certify_fraction and certify_data exclude each other; leave one of them out"
-        )
-    _check_rule(settings)
-    if settings.mode == "certified":
-        return
-    for name in ("certify_fraction", "path_data", "group"):
-        if getattr(settings, name) is not None:
-            raise InvalidSettingsError(
-                f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
-            )
-    if settings.require_certificate:
-        raise InvalidSettingsError(
-            "require_certificate needs mode=certified; mode=paper certifies nothing"
-        )
-
-
-def _check_rule(settings: Calibrate) -> None:
-    """Raise for options of the other rule."""
-    if settings.rule == "thresholds":
-        if settings.candidate_coverage is not None:
-            raise InvalidSettingsError(
-                "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
-                "the members of the set, or the nearest two"
-            )
-        return
-    for name in ("penalty", "chance_weight", "size_weight", "empty_weight"):
-        if getattr(settings, name) != Calibrate.model_fields[name].default:
-            raise InvalidSettingsError(
-                f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
-                "targets with the least abstention, and its abstentions always name candidates"
-            )

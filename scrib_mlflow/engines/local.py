@@ -16,9 +16,15 @@ from scrib_mlflow import messages, serving
 from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.core.certificate.split import is_among
 from scrib_mlflow.core.inputs import NAN, distinct_values, new_array, take_rows
-from scrib_mlflow.engines.base import CERTIFY, CERTIFY_WITH_PATH, CalibrationRows, SmokeTest, Tables
+from scrib_mlflow.engines.base import (
+    CERTIFY,
+    CERTIFY_WITH_PATH,
+    CalibrationRows,
+    RowsRequest,
+    SmokeTest,
+    Tables,
+)
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.rows import hashes, scoring, tables
 from scrib_mlflow.rows.hashes import Hashes
@@ -29,51 +35,46 @@ from scrib_mlflow.rows.tables import Table, counted, read_rows
 TRIED_ROWS = 200  # answered by the logged model before it is registered
 
 
-def read_tables(settings: Calibrate) -> Tables[Table]:
+def read_tables(request: RowsRequest) -> Tables[Table]:
     """Read every table."""
-    columns = {"key": settings.key, "group": settings.group}
+    columns = {"key": request.key, "group": request.group}
     certify = path = None
-    data = read_rows("data", settings.data, settings.label, **columns)
-    if settings.certify_data is not None:
-        certify = read_rows("certify_data", settings.certify_data, settings.label, **columns)
-    if settings.path_data is not None:
-        path = read_rows("path_data", settings.path_data, None, **columns)
+    data = read_rows("data", request.data, request.scoring.label, **columns)
+    if request.certify_data is not None:
+        certify = read_rows("certify_data", request.certify_data, request.scoring.label, **columns)
+    if request.path_data is not None:
+        path = read_rows("path_data", request.path_data, None, **columns)
     return Tables(data=data, certify=certify, path=path)
 
 
-def choose(tables: Tables[Table], data: Prepared, settings: Calibrate) -> NDArray[np.bool_] | None:
+def choose(tables: Tables[Table], data: Prepared, request: RowsRequest) -> NDArray[np.bool_] | None:
     """Return which rows of `data` certify: by a seeded hash of the row, or of its group.
 
     None where a table of its own certifies, or nothing does.
     """
     chosen = None
-    if settings.mode == "certified" and tables.certify is None:
-        usual = CERTIFY if settings.path_data is None else CERTIFY_WITH_PATH
+    if request.certify and tables.certify is None:
+        usual = CERTIFY if request.path_data is None else CERTIFY_WITH_PATH
         chosen = split_rows(
             data.table.identities(),
             data.labels,
-            usual if settings.certify_fraction is None else settings.certify_fraction,
-            settings.seed,
+            usual if request.certify_fraction is None else request.certify_fraction,
+            request.scoring.seed,
             groups=data.table.groups,
             names=data.scorer.classes,
-            waived=settings.waive,
+            waived=request.waive,
         )
-    _check_groups(tables, chosen, settings.group)
+    _check_groups(tables, chosen, request.group)
     return chosen
 
 
-def as_calibrate(settings: Settings) -> Calibrate:
-    """Return the options of a calibration of the same rows, which is why they are split alike."""
-    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
-
-
 def choose_as_calibrate(
-    base: Base, tables: Tables[Table], alike: Calibrate
+    base: Base, tables: Tables[Table], request: RowsRequest
 ) -> tuple[Prepared, NDArray[np.bool_]]:
     """Return the rows of data, not yet scored, and which of them calibrate would certify on."""
     model = scoring.load_model(base.uri)
-    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), alike)
-    chosen = choose(tables, ready, alike)
+    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), request.scoring)
+    chosen = choose(tables, ready, request)
     assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
     return ready, chosen
 
@@ -111,12 +112,12 @@ def _check_groups(
 
 
 def make_parts(
-    tables: Tables[Table], model: PyFuncModel, example: Any, settings: Calibrate
+    tables: Tables[Table], model: PyFuncModel, example: Any, request: RowsRequest
 ) -> CalibrationRows:
     """Score the rows of all tables, and return them by what they are for."""
-    ready = prepare(model, example, tables.all(), settings)
-    chosen = choose(tables, ready[0], settings)
-    rows = {each.table.what: score(each, settings) for each in ready}
+    ready = prepare(model, example, tables.all(), request.scoring)
+    chosen = choose(tables, ready[0], request)
+    rows = {each.table.what: score(each, request.scoring) for each in ready}
     return join_parts(tables, ready, rows, chosen, lambda fit: _tried(ready[0], fit))
 
 

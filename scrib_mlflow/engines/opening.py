@@ -9,10 +9,10 @@ from typing import Any
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow.engines import local
-from scrib_mlflow.engines.base import CalibrationRows, Engine, Tables, without_missing
+from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, Tables, without_missing
 from scrib_mlflow.engines.local import answer_table
 from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.options import Calibrate, EngineName, SparkOptions
+from scrib_mlflow.options import EngineName, SparkOptions
 from scrib_mlflow.rows import tables
 from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.rows.tables import Table, read_source
@@ -21,9 +21,9 @@ from scrib_mlflow.rows.tables import Table, read_source
 class LocalEngine:
     """Rows in this process: inputs batch by batch, scores all in memory."""
 
-    def read_tables(self, settings: Calibrate) -> Tables[Table]:
+    def read_tables(self, request: RowsRequest) -> Tables[Table]:
         """Read what a calibration is given."""
-        return local.read_tables(settings)
+        return local.read_tables(request)
 
     def make_parts(
         self,
@@ -31,10 +31,10 @@ class LocalEngine:
         model: PyFuncModel,
         uri: str,  # other processes would load it from there
         example: Any,
-        settings: Calibrate,
+        request: RowsRequest,
     ) -> CalibrationRows:
         """Score the rows of all tables, and return them by what they are for."""
-        return local.make_parts(tables, model, example, settings)
+        return local.make_parts(tables, model, example, request)
 
     def read_fresh(
         self,

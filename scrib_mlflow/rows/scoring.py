@@ -24,7 +24,6 @@ from scrib_mlflow.errors import (
     ModelError,
 )
 from scrib_mlflow.messages import nearest, reason
-from scrib_mlflow.options import Calibrate
 from scrib_mlflow.parameters import read_value
 from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
@@ -48,6 +47,19 @@ SHOWN = 5
 SAME_SCORES = 1e-4  # of the highest score, between scores in the data and those of the model
 COLUMNS = "columns"  # scores_from: the data hold the scores already
 OF_EACH_BATCH = 5  # rows whose scores are held against the model's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringOptions:
+    """How rows are to be scored, and what is asked of the classes."""
+
+    label: str  # column of the true class
+    targets: Targets
+    classes: tuple[str, ...] | None = None  # None where the model names them
+    scores_from: str = "auto"
+    score_transform: Transform = "none"
+    batch_rows: int = 10_000
+    seed: int = 0  # of the order of rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,27 +321,27 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    model: PyFuncModel, example: Any, read: Sequence[Table], settings: Calibrate
+    model: PyFuncModel, example: Any, read: Sequence[Table], options: ScoringOptions
 ) -> list[Prepared]:
     """Return tables with labels and inputs, before they are scored in the way of the first."""
-    check_asked(model, settings)
+    check_asked(model, options)
     found: list[Prepared] = []
     first: ScoringPlan | None = None
     for table in read:
-        asked = ask(model, example, table, next(table.source.batches()), settings, first)
+        asked = ask(model, example, table, next(table.source.batches()), options, first)
         first = first or asked
         labels = table.indices(asked.scorer.classes)
         found.append(Prepared(table, asked.scorer, labels, asked.inputs, example))
     return found
 
 
-def check_asked(model: PyFuncModel, settings: Calibrate) -> None:
+def check_asked(model: PyFuncModel, options: ScoringOptions) -> None:
     """Raise for options that the model, or others, exclude."""
-    if settings.label in tables.input_names(model.metadata.get_input_schema()):
+    if options.label in tables.input_names(model.metadata.get_input_schema()):
         raise InvalidDataError(
-            f"the label {settings.label!r} is an input of the model, which must not see it"
+            f"the label {options.label!r} is an input of the model, which must not see it"
         )
-    if score_columns(settings)[0] == COLUMNS and settings.score_transform != "none":
+    if score_columns(options)[0] == COLUMNS and options.score_transform != "none":
         raise InvalidSettingsError(
             "score_transform is for scores that the model gives, but scores_from takes them from "
             "the data; leave one of them out"
@@ -341,7 +353,7 @@ def ask(
     example: Any,
     table: TableLike,
     rows: pd.DataFrame,
-    settings: Calibrate,
+    options: ScoringOptions,
     like: ScoringPlan | None,
 ) -> ScoringPlan:
     """Return how a table, some rows of which are at hand, is scored: as `like` if given.
@@ -349,8 +361,8 @@ def ask(
     The example is what the model was logged with; it tells where a model's scores are when the
     data hold scores and nothing else.
     """
-    wanted, columns = score_columns(settings)
-    features = _features(model, table, rows, settings, columns, like)
+    wanted, columns = score_columns(options)
+    features = _features(model, table, rows, options, columns, like)
     if wanted != COLUMNS and features is None:
         inputs = model.metadata.get_input_schema()
         raise InvalidDataError(
@@ -359,14 +371,16 @@ def ask(
     if like is not None:
         scorer = like.scorer
     else:
-        scorer = find_scorer(model, example, features, table.what, settings)
-    make_constraints(targets_of(settings), check_classes(scorer.classes, len(scorer.classes)))
+        scorer = find_scorer(model, example, features, table.what, options)
+    make_constraints(options.targets, check_classes(scorer.classes, len(scorer.classes)))
     if wanted == COLUMNS:
         check_given(table.what, rows, columns or scorer.classes, scorer, features, example)
     return ScoringPlan(scorer, () if features is None else tuple(features.columns))
 
 
-def score(ready: Prepared, settings: Calibrate, kept: NDArray[np.bool_] | None = None) -> Scored:
+def score(
+    ready: Prepared, options: ScoringOptions, kept: NDArray[np.bool_] | None = None
+) -> Scored:
     """Return a table's rows with their scores, or those of them that are kept."""
     table, scorer = ready.table, ready.scorer
     places = row_numbers(len(ready.labels))
@@ -375,18 +389,18 @@ def score(ready: Prepared, settings: Calibrate, kept: NDArray[np.bool_] | None =
     scores = new_array((len(places), len(scorer.classes)), np.float64)
     sums = new_array((len(places),), np.uint64)
     done = 0
-    for start, rows in counted(table.source, settings.batch_rows, f"scoring {table.what}"):
+    for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}"):
         wanted = places[done : done + np.searchsorted(places[done:], start + len(rows))]
         if not len(wanted):
             continue
         chosen = rows if len(wanted) == len(rows) else rows.iloc[wanted - start]
         features = ready.features(chosen)
         part = slice(done, done + len(wanted))
-        scores[part] = _score(ready, settings, chosen, features, wanted)
+        scores[part] = _score(ready, options, chosen, features, wanted)
         given = pd.DataFrame(scores[part]) if features is None else features
         sums[part] = hashes.feature_sums(given)
         done += len(wanted)
-    return scored_rows(ready.table, scorer.classes, ready.labels, settings.seed, scores, sums, kept)
+    return scored_rows(ready.table, scorer.classes, ready.labels, options.seed, scores, sums, kept)
 
 
 def scored_rows(
@@ -420,13 +434,13 @@ def scored_rows(
 
 def _score(
     ready: Prepared,
-    settings: Calibrate,
+    options: ScoringOptions,
     rows: pd.DataFrame,
     features: pd.DataFrame | None,
     places: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Return the scores of rows, which stand at these places of their table."""
-    wanted, columns = score_columns(settings)
+    wanted, columns = score_columns(options)
     what, scorer = ready.table.what, ready.scorer
     if wanted == COLUMNS:
         given = given_scores(what, rows, columns or scorer.classes, places)
@@ -435,17 +449,6 @@ def _score(
         return given
     assert features is not None  # noqa: S101  # for mypy; told before
     return score_rows(scorer, features, places, what)
-
-
-def targets_of(settings: Calibrate) -> Targets:
-    """Return the targets that the options ask for."""
-    return Targets(
-        risk_targets=settings.risk_targets,
-        overall_target=settings.overall_target,
-        max_class_abstention=settings.max_class_abstention,
-        waive=settings.waive,
-        penalty=settings.penalty,
-    )
 
 
 def enforced(
@@ -460,20 +463,20 @@ def _features(
     model: PyFuncModel,
     table: TableLike,
     rows: pd.DataFrame,
-    settings: Calibrate,
+    options: ScoringOptions,
     columns: list[str],
     like: ScoringPlan | None,
 ) -> pd.DataFrame | None:
     """Return what the model takes, in the order of the rows like it; None where it is missing."""
     inputs = model.metadata.get_input_schema()
-    if settings.scores_from == COLUMNS and not tables.input_names(inputs):
-        if settings.classes is None:
+    if options.scores_from == COLUMNS and not tables.input_names(inputs):
+        if options.classes is None:
             raise InvalidDataError(
                 "the model's signature does not name its inputs, so scores and inputs cannot be "
                 f"told apart in {table.what}; name the scores with scores_from='columns:[p_a, p_b]'"
             )
-        columns = list(settings.classes)
-    found = tables.features(rows, inputs, [settings.label, *table.beside, *columns])
+        columns = list(options.classes)
+    found = tables.features(rows, inputs, [options.label, *table.beside, *columns])
     if found is None or like is None or not like.inputs or tables.input_names(inputs):
         return found
     missing = [name for name in like.inputs if name not in found.columns]
@@ -489,7 +492,7 @@ def find_scorer(
     example: Any,
     features: pd.DataFrame | None,
     what: str,
-    settings: Calibrate,
+    options: ScoringOptions,
 ) -> Scorer:
     """Find where the model's scores are, on rows of the data or else on the example."""
     tried = example if features is None else some_of(features)
@@ -499,19 +502,19 @@ def find_scorer(
             "without an input example, so it cannot be seen how it gives its scores; add the "
             "inputs to some rows, or log the model with an example"
         )
-    wanted, _ = score_columns(settings)
+    wanted, _ = score_columns(options)
     return make_scorer(
         model,
         tried,
         wanted="auto" if wanted == COLUMNS else wanted,
-        classes=settings.classes,
-        transform=settings.score_transform,
+        classes=options.classes,
+        transform=options.score_transform,
     )
 
 
-def score_columns(settings: Calibrate) -> tuple[str, list[str]]:
+def score_columns(options: ScoringOptions) -> tuple[str, list[str]]:
     """Return where scores come from, and the columns of the data that hold them if named."""
-    word, colon, names = settings.scores_from.partition(":")
+    word, colon, names = options.scores_from.partition(":")
     if word != COLUMNS:
-        return settings.scores_from, []
+        return options.scores_from, []
     return COLUMNS, [*read_value("scores_from", names, {list})] if colon else []

@@ -19,20 +19,20 @@ from scrib_mlflow.core.loss import Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.targets import make_constraints
+from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.engines.base import (
     CalibrationRows,
+    RowsRequest,
     SmokeTest,
     Tables,
-    check_options,
     report_rule,
     shown_rows,
     sorted_sample,
 )
 from scrib_mlflow.engines.opening import doing, open_engine
-from scrib_mlflow.errors import NotCertifiedError
+from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
-from scrib_mlflow.options import Calibrate
+from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, LedgerEntry, seal
 from scrib_mlflow.registry import ledger, models, runs, stores
@@ -41,7 +41,7 @@ from scrib_mlflow.report import words
 from scrib_mlflow.report.page import REPORT, calibration_report, page_files
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
-from scrib_mlflow.rows.scoring import enforced, targets_of
+from scrib_mlflow.rows.scoring import ScoringOptions, enforced
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_parts
 
@@ -61,6 +61,82 @@ NO_MATTER = {  # options that change nothing about what is tested
     "spark_options",
 }
 EXAMPLE_ROWS = 2  # kept with the model
+
+
+def check_options(settings: Calibrate) -> None:
+    """Raise for options that exclude each other."""
+    if settings.certify_fraction is not None and settings.certify_data is not None:
+        raise InvalidSettingsError(
+            "certify_fraction and certify_data exclude each other; leave one of them out"
+        )
+    _check_rule(settings)
+    if settings.mode == "certified":
+        return
+    for name in ("certify_fraction", "path_data", "group"):
+        if getattr(settings, name) is not None:
+            raise InvalidSettingsError(
+                f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
+            )
+    if settings.require_certificate:
+        raise InvalidSettingsError(
+            "require_certificate needs mode=certified; mode=paper certifies nothing"
+        )
+
+
+def _check_rule(settings: Calibrate) -> None:
+    """Raise for options of the other rule."""
+    if settings.rule == "thresholds":
+        if settings.candidate_coverage is not None:
+            raise InvalidSettingsError(
+                "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
+                "the members of the set, or the nearest two"
+            )
+        return
+    for name in ("penalty", "chance_weight", "size_weight", "empty_weight"):
+        if getattr(settings, name) != Calibrate.model_fields[name].default:
+            raise InvalidSettingsError(
+                f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
+                "targets with the least abstention, and its abstentions always name candidates"
+            )
+
+
+def as_calibrate(settings: Settings) -> Calibrate:
+    """Return the options of a calibration of the same rows, which is why they are split alike."""
+    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
+
+
+def targets_of(settings: Calibrate) -> Targets:
+    """Return the targets that the options ask for."""
+    return Targets(
+        risk_targets=settings.risk_targets,
+        overall_target=settings.overall_target,
+        max_class_abstention=settings.max_class_abstention,
+        waive=settings.waive,
+        penalty=settings.penalty,
+    )
+
+
+def rows_request(settings: Calibrate) -> RowsRequest:
+    """Return which rows the options ask for, and how they are scored."""
+    return RowsRequest(
+        data=settings.data,
+        certify_data=settings.certify_data,
+        path_data=settings.path_data,
+        key=settings.key,
+        group=settings.group,
+        certify=settings.mode == "certified",
+        certify_fraction=settings.certify_fraction,
+        waive=settings.waive,
+        scoring=ScoringOptions(
+            label=settings.label,
+            targets=targets_of(settings),
+            classes=settings.classes,
+            scores_from=settings.scores_from,
+            score_transform=settings.score_transform,
+            batch_rows=settings.batch_rows,
+            seed=settings.seed,
+        ),
+    )
 
 
 def fit_rule(settings: Calibrate, sample: Sample, classes: tuple[str, ...]) -> Fit:
@@ -302,7 +378,8 @@ def run(settings: Calibrate) -> Calibration:
     base, name = _preflight(settings)
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-        tables = engine.read_tables(settings)
+        request = rows_request(settings)
+        tables = engine.read_tables(request)
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
         runs.log_settings(run_id, settings)
         _log_inputs(tables, settings)
@@ -310,7 +387,7 @@ def run(settings: Calibrate) -> Calibration:
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
-        parts = engine.make_parts(tables, model, base.uri, example, settings)
+        parts = engine.make_parts(tables, model, base.uri, example, request)
         record = _make_record(settings, base, parts, run_id)
         log_calibration(record, tables, parts, settings, name, run_id)
         LOGGER.info("logging the set classifier, and trying it")

@@ -9,8 +9,8 @@ import pytest
 from mlflow.models import infer_signature
 from sklearn.linear_model import LogisticRegression
 
+from scrib_mlflow.core.targets import Targets
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, InvalidSettingsError
-from scrib_mlflow.options import Calibrate
 from scrib_mlflow.rows import scoring, tables
 from scrib_mlflow.rows.scoring import input_example, load_model
 from tests.flavours import NEW, TABLE, TRAINED, binary, calibrated, check_served, register
@@ -124,9 +124,9 @@ def score(uri, *frames, **parameters):
     for i, table in enumerate(frames):
         table.to_parquet(f"{i}.parquet")
         read.append(tables.read_rows(f"table {i}", f"{i}.parquet", "label"))
-    settings = Calibrate(model_uri=uri, data="", label="label", **parameters)
-    ready = scoring.prepare(load_model(uri), input_example(uri), read, settings)
-    return [scoring.score(each, settings) for each in ready]
+    options = scoring.ScoringOptions(label="label", targets=Targets(), **parameters)
+    ready = scoring.prepare(load_model(uri), input_example(uri), read, options)
+    return [scoring.score(each, options) for each in ready]
 
 
 def test_a_second_table_is_scored_with_its_columns_in_the_order_of_the_first(store):

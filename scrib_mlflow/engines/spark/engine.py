@@ -13,14 +13,13 @@ from scrib_mlflow import messages, serving
 from scrib_mlflow.core.certificate.split import is_among
 from scrib_mlflow.core.inputs import fill_rows
 from scrib_mlflow.engines import local
-from scrib_mlflow.engines.base import CalibrationRows, SmokeTest, Tables
+from scrib_mlflow.engines.base import CalibrationRows, RowsRequest, SmokeTest, Tables
 from scrib_mlflow.engines.spark.scoring import ServedModel, feature_names, score_table
 from scrib_mlflow.engines.spark.tables import SparkTable, first_rows, read_table
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.options import Calibrate
 from scrib_mlflow.rows import hashes, scoring
 from scrib_mlflow.rows.scored import Answered, Scored
-from scrib_mlflow.rows.scoring import Prepared, ScoringPlan
+from scrib_mlflow.rows.scoring import Prepared, ScoringOptions, ScoringPlan
 from scrib_mlflow.rows.tables import as_typed, label_indices, missing_features
 
 if TYPE_CHECKING:
@@ -36,21 +35,21 @@ class SparkEngine:
         """Work in a session, which outlives the engine."""
         self._spark = spark
 
-    def read_tables(self, settings: Calibrate) -> Tables[SparkTable]:
+    def read_tables(self, request: RowsRequest) -> Tables[SparkTable]:
         """Read what a calibration is given."""
 
         def read(what: str, place: str | None, label: str | None) -> SparkTable | None:
             if place is None:
                 return None
-            key, group = settings.key, settings.group
+            key, group = request.key, request.group
             return read_table(self._spark, what, place, label, key=key, group=group)
 
-        data = read("data", settings.data, settings.label)
+        data = read("data", request.data, request.scoring.label)
         assert data is not None  # noqa: S101  # for mypy; data is always given
         return Tables(
             data=data,
-            certify=read("certify_data", settings.certify_data, settings.label),
-            path=read("path_data", settings.path_data, None),
+            certify=read("certify_data", request.certify_data, request.scoring.label),
+            path=read("path_data", request.path_data, None),
         )
 
     def make_parts(
@@ -59,18 +58,18 @@ class SparkEngine:
         model: PyFuncModel,
         uri: str,
         example: Any,
-        settings: Calibrate,
+        request: RowsRequest,
     ) -> CalibrationRows:
         """Score the rows of all tables with a model, and return them by what they are for."""
-        scoring.check_asked(model, settings)
+        scoring.check_asked(model, request.scoring)
         ready: dict[str, Prepared] = {}
         rows: dict[str, Scored] = {}
         plan: ScoringPlan | None = None
         for read in tables.all():
-            found = scoring.ask(model, example, read, read.some_rows(), settings, plan)
+            found = scoring.ask(model, example, read, read.some_rows(), request.scoring, plan)
             plan = plan or found
             _check_labels(read, found.scorer.classes)
-            each, rows[read.what] = _score(read, found, uri, example, settings)
+            each, rows[read.what] = _score(read, found, uri, example, request.scoring)
             ready[read.what] = each
         certify, path = ready.get("certify_data"), ready.get("path_data")
         known = Tables(
@@ -78,7 +77,7 @@ class SparkEngine:
             certify=certify and certify.table,
             path=path and path.table,
         )
-        chosen = local.choose(known, ready["data"], settings)
+        chosen = local.choose(known, ready["data"], request)
         return local.join_parts(
             known,
             [*ready.values()],
@@ -143,11 +142,11 @@ def _check_labels(table: SparkTable, classes: tuple[str, ...]) -> None:
 
 
 def _score(
-    read: SparkTable, plan: ScoringPlan, uri: str, example: Any, settings: Calibrate
+    read: SparkTable, plan: ScoringPlan, uri: str, example: Any, options: ScoringOptions
 ) -> tuple[Prepared, Scored]:
     """Return a table as the local engine prepares it, and its rows with their scores."""
     scorer = plan.scorer
-    wanted, named = scoring.score_columns(settings)
+    wanted, named = scoring.score_columns(options)
     columns = (named or scorer.classes) if wanted == scoring.COLUMNS else ()
     served = ServedModel(
         uri=uri,
@@ -156,9 +155,9 @@ def _score(
         classes=scorer.classes,
         source=scorer.source,
     )
-    table, sums, scores, _ = score_table(read, served, columns, settings.batch_rows)
+    table, sums, scores, _ = score_table(read, served, columns, options.batch_rows)
     labels = table.indices(scorer.classes)
-    rows = scoring.scored_rows(table, scorer.classes, labels, settings.seed, scores, sums)
+    rows = scoring.scored_rows(table, scorer.classes, labels, options.seed, scores, sums)
     return Prepared(table, scorer, labels, plan.inputs, example), rows
 
 
