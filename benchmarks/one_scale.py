@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import cProfile
 import json
+import logging
 import os
 import pstats
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,12 @@ INPUTS = [f"x{i}" for i in range(10)]
 APART = 0.9  # of the classes' centres
 PART = 250_000  # rows drawn at a time
 TARGET = 0.05
-# Which function's time is whose: the local engine's, and what both engines share.
-FUNCTIONS = {
-    "reading": "read_source",
-    "scoring": "score",
-    "fitting": "draw_path",
-    "certifying": "certify_path",
+EVERY = 0.02  # seconds between two looks at the memory
+FUNCTIONS = {  # whose time is whose: of the local engine or of Spark's
+    "reading": ("read_source", "read_table"),
+    "scoring": ("score", "score_table"),
+    "fitting": ("draw_path",),
+    "certifying": ("certify_path",),
 }
 
 
@@ -82,29 +84,60 @@ def measure(folder: str, n: str, engine: str, rule: str) -> dict[str, Any]:
             "engine": engine,
         },
     )
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     profile = cProfile.Profile()
     began = time.perf_counter()
-    done = profile.runcall(calibrate.run, settings, print_to_stderr)
+    with PeakMemory() as memory:
+        done = profile.runcall(calibrate.run, settings)
     whole = time.perf_counter() - began
     record = done.classifier
     assert record.certify_data is not None  # noqa: S101  # mode=certified has them
     fitted = min(record.fit_data.n_used, settings.max_fit_rows)
     rows = {"reading": int(n), "scoring": int(n), "fitting": fitted}
     rows["certifying"] = record.certify_data.n_used
-    return {"whole": whole, "peak": peak_memory() / 2**10, "rows": rows, **_seconds(profile)}
+    peaks = {"peak": memory.peak / 2**30, "with files": peak_memory() / 2**10}
+    return {"whole": whole, **peaks, "rows": rows, **_seconds(profile)}
 
 
-def print_to_stderr(text: str) -> None:
-    """Say what the calibration is at."""
-    print(text, file=sys.stderr, flush=True)
+class PeakMemory:
+    """The most memory of its own that this process had: without the files that it maps.
+
+    What the system holds of a file in memory it gives back when memory is short.
+    """
+
+    def __enter__(self) -> PeakMemory:
+        """Begin to look."""
+        self.peak = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(EVERY):
+            self.peak = max(self.peak, _own_memory())
+
+
+def _own_memory() -> int:
+    """Return bytes of memory that belong to no file; where /proc is missing, the peak of all."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return int(peak_memory() * 2**20)
+    return next(int(line.split()[1]) * 2**10 for line in lines if line.startswith("RssAnon:"))
 
 
 def _seconds(profile: cProfile.Profile) -> dict[str, float]:
     """Return the seconds spent inside the functions that have a part of their own."""
     found: dict[str, float] = {}
     for (file, _, name), numbers in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
-        for part, function in FUNCTIONS.items():
-            if name == function and "scrib_mlflow" in file:
+        for part, functions in FUNCTIONS.items():
+            if name in functions and "scrib_mlflow" in file:
                 found[part] = found.get(part, 0.0) + numbers[3]
     return found
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from scrib_mlflow.errors import (
+    InvalidDataError,
     InvalidLabelsError,
     InvalidScoresError,
     InvalidWeightsError,
@@ -43,6 +45,7 @@ MOST_CERTIFY_ROWS = 1e9
 MOST_THREADS = 8
 MOST_WEIGHT = 1e100
 BLOCK_ROWS = 65_536
+MOST_IN_MEMORY = 2**26  # bytes of an array; a larger one lies in a temporary file
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 
@@ -87,6 +90,68 @@ def row_blocks(n: int) -> Iterator[slice]:
     """Yield slices that cover n rows in order."""
     for start in range(0, n, BLOCK_ROWS):
         yield slice(start, min(start + BLOCK_ROWS, n))
+
+
+def new_array(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
+    """Return an array of zeros; a large one lies in a file that vanishes with it.
+
+    What the system holds of such a file in memory it gives back when memory is short.
+    """
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    if size <= MOST_IN_MEMORY:
+        return np.zeros(shape, dtype=kind)
+    with tempfile.TemporaryFile() as file:
+        try:
+            if hasattr(os, "posix_fallocate"):  # a disk that fills up later would kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.asarray(np.memmap(file, dtype=kind, mode="w+", shape=shape))
+        except OSError as error:
+            raise InvalidDataError(
+                f"{tempfile.gettempdir()} cannot hold a temporary file of {size / 2**30:.1f} GiB: "
+                f"{error}; name a folder on a larger disk in TMPDIR"
+            ) from error
+
+
+def fill_rows(
+    n: int, kind: DTypeLike, values: Callable[[slice], ArrayLike], width: tuple[int, ...] = ()
+) -> NDArray[Any]:
+    """Return an array of n rows whose values a function gives for each block of rows."""
+    filled = new_array((n, *width), kind)
+    for of in row_blocks(n):
+        filled[of] = values(of)
+    return filled
+
+
+def take_rows(values: NDArray[Any], chosen: Bools) -> NDArray[Any]:
+    """Return the rows that are chosen, in order."""
+    taken = new_array((int(np.count_nonzero(chosen)), *values.shape[1:]), values.dtype)
+    done = 0
+    for of in row_blocks(len(values)):
+        some = values[of][chosen[of]]
+        taken[done : done + len(some)] = some
+        done += len(some)
+    return taken
+
+
+def sorted_values(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values in ascending order."""
+    ordered = fill_rows(len(values), values.dtype, lambda of: values[of])
+    ordered.sort()
+    return ordered
+
+
+def distinct_values(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct values in ascending order."""
+    ordered = sorted_values(values)
+    return take_rows(ordered, np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
+
+
+def class_sizes(labels: Labels, k: int, chosen: Bools | None = None) -> Ints:
+    """Return (k,) how many rows each class has, of all rows or of those chosen."""
+    sizes = np.zeros(k, dtype=np.int64)
+    for of in row_blocks(len(labels)):
+        sizes += np.bincount(labels[of] if chosen is None else labels[of][chosen[of]], minlength=k)
+    return sizes
 
 
 class Labelled(NamedTuple):

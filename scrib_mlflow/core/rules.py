@@ -28,6 +28,7 @@ from scrib_mlflow.core.inputs import (
     check_rows,
     check_scores,
     check_trust,
+    fill_rows,
     row_blocks,
 )
 from scrib_mlflow.core.targets import Kind
@@ -250,12 +251,19 @@ def with_candidates(
     -------
     OptimalRule
     """
-    as_number("candidate_coverage", coverage, low=0, high=1)
     rows = check_rows(scores, labels, classes, least_rows=1, hard=True)
-    probabilities = own_probabilities(rule, rows.scores, rows.labels)
+    return place_candidates(rule, rows.scores, rows.labels, coverage)
+
+
+def place_candidates(
+    rule: OptimalRule, scores: Floats, labels: Labels, coverage: float
+) -> OptimalRule:
+    """Do what `with_candidates` does with rows that are checked, in little memory."""
+    as_number("candidate_coverage", coverage, low=0, high=1)
+    probabilities = own_probabilities(rule, scores, labels)
     abstains = ~np.isnan(probabilities)
     thresholds = [
-        _threshold(probabilities[abstains & (rows.labels == j)], coverage)
+        _threshold(probabilities[abstains & (labels == j)], coverage)
         for j in range(len(rule.multipliers))
     ]
     return replace(rule, candidate_thresholds=tuple(thresholds))
@@ -268,13 +276,14 @@ def own_probabilities(
 ) -> Floats:
     """Return (n,) the probability of the true class where the rule abstains, NaN elsewhere."""
     plain = asdict(rule)
-    abstained = np.empty(len(labels))
-    for of in row_blocks(len(labels)):
+
+    def abstained(of: slice) -> Floats:
         probabilities = recalibrated(plain["recalibration"], scores[of])
         _, value = answer_values(plain, probabilities)
         true = probabilities[np.arange(len(value)), labels[of]]
-        abstained[of] = np.where(value < 0, true, np.nan)
-    return abstained
+        return np.where(value < 0, true, np.nan)
+
+    return fill_rows(len(labels), np.float64, abstained)
 
 
 def threshold_rank(n: int, coverage: float) -> int:

@@ -1,8 +1,8 @@
-"""What a calibration works on, whichever engine holds the rows: some to fit, some to certify."""
+"""What a calibration works on, whichever engine scored the rows: some to fit, some to certify."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -12,18 +12,15 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate import Sample, Tally, make_certificate
-from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import SetReport, report_counts
 from scrib_mlflow.core.rules import Rule
-from scrib_mlflow.core.targets import OVERALL, Constraint, Targets, make_constraints
-from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.options import Calibrate
+from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
 from scrib_mlflow.records import DataRecord, ScoreSource
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.hashes import Hashes
-from scrib_mlflow.rows.scored import ScoredRows, TableLike
+from scrib_mlflow.rows.scored import Answered, Scored, TableLike
 from scrib_mlflow.rows.scoring import ScoreOptions
 
 ANY_TARGET = Targets(risk_targets=0.5, overall_target=0.5)  # bounds do not depend on it
@@ -32,9 +29,7 @@ CERTIFY, CERTIFY_WITH_PATH = 0.7, 0.9  # share of the rows, alone and with path_
 SHOWN_SCORES = 10_000_000  # rows times classes that figures are drawn of; counts are of all rows
 
 
-def report_rule(
-    rows: ScoredRows, rule: Rule, classes: tuple[str, ...], confidence: float
-) -> SetReport:
+def report_rule(rows: Scored, rule: Rule, classes: tuple[str, ...], confidence: float) -> SetReport:
     """Measure a rule on all rows of a part."""
     report = report_counts(rows.count(rule), classes, confidence, counted=True)
     if rows.n_groups is None:
@@ -90,45 +85,29 @@ def with_groups(report: SetReport, tally: Tally) -> SetReport:
     )
 
 
-class Answered(Protocol):
-    """Labelled rows, wherever they are, with the sets that a set classifier serves for them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsRequest:
+    """The rows of a calibration: where they are, what they are for, and how they are scored."""
 
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-
-    @property
-    def n_invalid(self) -> int:
-        """How many of them it could not score."""
-
-    @property
-    def grouped(self) -> bool:
-        """Whether they come in groups."""
-
-    def tally(self, constraints: Sequence[Constraint]) -> Tally:
-        """Return the counts of the sets of all rows, claim by claim."""
-
-    def count(self) -> Counts:
-        """Return the counts of the sets of all rows, class by class."""
-
-    def cases(self, *, labelled: bool) -> Hashes:
-        """Return hashes of what the model is given, and of classes where asked for."""
-
-    def keys(self) -> Hashes | None:
-        """Return hashes of what identifies the rows, None where no column does."""
-
-    def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
-        """Return all rows or at most so many, and their sets."""
+    data: str
+    scoring: ScoreOptions
+    certify_data: str | None = None
+    path_data: str | None = None
+    key: str | None = None  # column that identifies rows
+    group: str | None = None  # column by which rows belong together
+    certify: bool = True  # whether rows of data certify where no table of its own does
+    certify_fraction: float | None = None
+    waive: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
-    """What reads, scores and counts rows; its tables are its own."""
+    """What reads and scores rows; its tables are its own."""
 
-    def read_tables(self, settings: Calibrate) -> Tables[Any]:
+    def read_tables(self, request: RowsRequest) -> Tables[Any]:
         """Read what a calibration is given."""
 
     def make_parts(
-        self, tables: Tables[Any], model: PyFuncModel, uri: str, example: Any, settings: Calibrate
+        self, tables: Tables[Any], model: PyFuncModel, uri: str, example: Any, request: RowsRequest
     ) -> CalibrationRows:
         """Score the rows of all tables with a model, and return them by what they are for."""
 
@@ -173,9 +152,9 @@ class CalibrationRows:
 
     classes: tuple[str, ...]
     scores: ScoreSource  # where they come from
-    fit: ScoredRows  # recalibrates, and draws the path where nothing else does
-    certify: ScoredRows | None
-    path: ScoredRows | None
+    fit: Scored  # recalibrates, and draws the path where nothing else does
+    certify: Scored | None
+    path: Scored | None
     fit_data: DataRecord
     certify_data: DataRecord | None
     path_data: DataRecord | None
@@ -194,7 +173,7 @@ def without_missing(
     }
 
 
-def sorted_sample(rows: ScoredRows, most: int, *, by_class: bool) -> Sample:
+def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:
     """Return a sample in an order of its own, so that neither a table's nor an engine's matters."""
     found = rows.sample(most, by_class=by_class)
     order = np.argsort(found.cases, kind="stable")
@@ -212,64 +191,3 @@ def sorted_sample(rows: ScoredRows, most: int, *, by_class: bool) -> Sample:
 def shown_rows(k: int) -> int:
     """Return how many rows of k classes figures are drawn of at most."""
     return SHOWN_SCORES // k
-
-
-def targets_of(settings: Calibrate) -> Targets:
-    """Return the targets that the options ask for."""
-    return Targets(
-        risk_targets=settings.risk_targets,
-        overall_target=settings.overall_target,
-        max_class_abstention=settings.max_class_abstention,
-        waive=settings.waive,
-        penalty=settings.penalty,
-    )
-
-
-def score_options(settings: Calibrate) -> ScoreOptions:
-    """Return how the options say that rows are scored."""
-    return ScoreOptions(
-        label=settings.label,
-        classes=settings.classes,
-        scores_from=settings.scores_from,
-        score_transform=settings.score_transform,
-        targets=targets_of(settings),
-        batch_rows=settings.batch_rows,
-        seed=settings.seed,
-    )
-
-
-def check_options(settings: Calibrate) -> None:
-    """Raise for options that exclude each other."""
-    if settings.certify_fraction is not None and settings.certify_data is not None:
-        raise InvalidSettingsError(
-            "certify_fraction and certify_data exclude each other; leave one of them out"
-        )
-    _check_rule(settings)
-    if settings.mode == "certified":
-        return
-    for name in ("certify_fraction", "path_data", "group"):
-        if getattr(settings, name) is not None:
-            raise InvalidSettingsError(
-                f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
-            )
-    if settings.require_certificate:
-        raise InvalidSettingsError(
-            "require_certificate needs mode=certified; mode=paper certifies nothing"
-        )
-
-
-def _check_rule(settings: Calibrate) -> None:
-    """Raise for options of the other rule."""
-    if settings.rule == "thresholds":
-        if settings.candidate_coverage is not None:
-            raise InvalidSettingsError(
-                "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
-                "the members of the set, or the nearest two"
-            )
-        return
-    for name in ("penalty", "chance_weight", "size_weight", "empty_weight"):
-        if getattr(settings, name) != Calibrate.model_fields[name].default:
-            raise InvalidSettingsError(
-                f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
-                "targets with the least abstention, and its abstentions always name candidates"
-            )

@@ -1,9 +1,9 @@
-"""Labelled rows with the sets that a set classifier serves for them, in memory."""
+"""Rows that this process reads and scores; and those of any engine, split and compared."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,76 +13,68 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow import messages, serving
-from scrib_mlflow.core.certificate import Sample, Tally, split_rows, tally_sets
-from scrib_mlflow.core.certificate.split import keep_rows
-from scrib_mlflow.core.counts import Counts
-from scrib_mlflow.core.inputs import NAN
-from scrib_mlflow.core.targets import Constraint
+from scrib_mlflow.core.certificate import split_rows
+from scrib_mlflow.core.certificate.split import is_among
+from scrib_mlflow.core.inputs import NAN, distinct_values, new_array, take_rows
 from scrib_mlflow.engines.base import (
     CERTIFY,
     CERTIFY_WITH_PATH,
     CalibrationRows,
+    RowsRequest,
     SmokeTest,
     Tables,
-    score_options,
 )
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.rows import hashes, scoring, tables
 from scrib_mlflow.rows.hashes import Hashes
-from scrib_mlflow.rows.scored import Scored, count_answers
+from scrib_mlflow.rows.scored import Answered, Scored
 from scrib_mlflow.rows.scoring import Prepared, prepare, score
-from scrib_mlflow.rows.tables import UNLABELLED, Table, counted, read_rows
+from scrib_mlflow.rows.tables import Table, counted, read_rows
 
 TRIED_ROWS = 200  # answered by the logged model before it is registered
 
 
-def read_tables(settings: Calibrate) -> Tables[Table]:
+def read_tables(request: RowsRequest) -> Tables[Table]:
     """Read every table."""
-    columns = {"key": settings.key, "group": settings.group}
+    columns = {"key": request.key, "group": request.group}
     certify = path = None
-    data = read_rows("data", settings.data, settings.label, **columns)
-    if settings.certify_data is not None:
-        certify = read_rows("certify_data", settings.certify_data, settings.label, **columns)
-    if settings.path_data is not None:
-        path = read_rows("path_data", settings.path_data, None, **columns)
+    data = read_rows("data", request.data, request.scoring.label, **columns)
+    if request.certify_data is not None:
+        certify = read_rows("certify_data", request.certify_data, request.scoring.label, **columns)
+    if request.path_data is not None:
+        path = read_rows("path_data", request.path_data, None, **columns)
     return Tables(data=data, certify=certify, path=path)
 
 
-def choose(tables: Tables[Table], data: Prepared, settings: Calibrate) -> NDArray[np.bool_] | None:
+def choose(tables: Tables[Table], data: Prepared, request: RowsRequest) -> NDArray[np.bool_] | None:
     """Return which rows of `data` certify: by a seeded hash of the row, or of its group.
 
     None where a table of its own certifies, or nothing does.
     """
     chosen = None
-    if settings.mode == "certified" and tables.certify is None:
-        usual = CERTIFY if settings.path_data is None else CERTIFY_WITH_PATH
+    if request.certify and tables.certify is None:
+        usual = CERTIFY if request.path_data is None else CERTIFY_WITH_PATH
         chosen = split_rows(
             data.table.identities(),
             data.labels,
-            usual if settings.certify_fraction is None else settings.certify_fraction,
-            settings.seed,
+            usual if request.certify_fraction is None else request.certify_fraction,
+            request.scoring.seed,
             groups=data.table.groups,
             names=data.scorer.classes,
-            waived=settings.waive,
+            waived=request.waive,
         )
-    _check_groups(tables, chosen, settings.group)
+    _check_groups(tables, chosen, request.group)
     return chosen
 
 
-def as_calibrate(settings: Settings) -> Calibrate:
-    """Return the options of a calibration of the same rows, which is why they are split alike."""
-    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
-
-
 def choose_as_calibrate(
-    base: Base, tables: Tables[Table], alike: Calibrate
+    base: Base, tables: Tables[Table], request: RowsRequest
 ) -> tuple[Prepared, NDArray[np.bool_]]:
     """Return the rows of data, not yet scored, and which of them calibrate would certify on."""
     model = scoring.load_model(base.uri)
-    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), score_options(alike))
-    chosen = choose(tables, ready, alike)
+    (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), request.scoring)
+    chosen = choose(tables, ready, request)
     assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
     return ready, chosen
 
@@ -98,32 +90,46 @@ def _check_groups(
     """Raise where a group stands among the certify rows and among others."""
     if group is None:
         return
-    data = tables.data
+    data, other = tables.data, tables.certify
     assert data.groups is not None  # noqa: S101  # for mypy; the option is set
-    own = tables.certify
-    certifying = data.groups[chosen] if own is None else own.groups
-    assert certifying is not None  # noqa: S101
-    others = [data] if own is not None else []
+    certifying = data.groups
+    if chosen is not None:
+        certifying = take_rows(data.groups, chosen)
+    elif other is not None and other.groups is not None:
+        certifying = other.groups
+    others = [data] if other is not None else []
     others += [tables.path] if tables.path is not None else []
-    for other in others:
-        assert other.groups is not None  # noqa: S101
-        both = np.isin(other.groups, certifying)
+    known = distinct_values(certifying)
+    for table in others:
+        assert table.groups is not None  # noqa: S101
+        both = is_among(table.groups, known)
         if both.any():
-            value = other.source.take(np.flatnonzero(both)[:1], [group])[group].tolist()[0]
+            value = table.source.take(np.flatnonzero(both)[:1], [group])[group].tolist()[0]
             raise InvalidDataError(
-                f"{group} {value!r} has rows among those that certify and in {other.what}, so they "
+                f"{group} {value!r} has rows among those that certify and in {table.what}, so they "
                 "would not be independent; give every group to one of them"
             )
 
 
 def make_parts(
-    tables: Tables[Table], model: PyFuncModel, example: Any, settings: Calibrate
+    tables: Tables[Table], model: PyFuncModel, example: Any, request: RowsRequest
 ) -> CalibrationRows:
     """Score the rows of all tables, and return them by what they are for."""
-    ready = prepare(model, example, tables.all(), score_options(settings))
-    chosen = choose(tables, ready[0], settings)
-    rows = {each.table.what: score(each, score_options(settings)) for each in ready}
-    fit, certify, path = rows.pop("data"), rows.get("certify_data"), rows.get("path_data")
+    ready = prepare(model, example, tables.all(), request.scoring)
+    chosen = choose(tables, ready[0], request)
+    rows = {each.table.what: score(each, request.scoring) for each in ready}
+    return join_parts(tables, ready, rows, chosen, lambda fit: _tried(ready[0], fit))
+
+
+def join_parts(
+    tables: Tables[Table],
+    ready: Sequence[Prepared],
+    rows: dict[str, Scored],
+    chosen: NDArray[np.bool_] | None,
+    tried: Callable[[Scored], SmokeTest | None],
+) -> CalibrationRows:
+    """Return scored rows by what they are for, which `tried` finds some to try the model on of."""
+    fit, certify, path = rows["data"], rows.get("certify_data"), rows.get("path_data")
     fit_data = tables.data.record
     certify_data = None if tables.certify is None else tables.certify.record
     if chosen is not None:
@@ -144,7 +150,7 @@ def make_parts(
         path_data=None if tables.path is None else tables.path.record,
         n_shared=0 if certify is None else hashes.count_shared(fit.cases(), certify.cases()),
         cases=_cases(ready, {"fit": fit, "certify": certify, "path": path}),
-        tried=_tried(ready[0], fit),
+        tried=tried(fit),
     )
 
 
@@ -155,7 +161,7 @@ def _tried(ready: Prepared, fit: Scored) -> SmokeTest | None:
     return None if features is None else SmokeTest(features, fit.scores[: len(places)])
 
 
-def _cases(ready: list[Prepared], used: dict[str, Scored | None]) -> dict[str, Hashes]:
+def _cases(ready: Sequence[Prepared], used: dict[str, Scored | None]) -> dict[str, Hashes]:
     """Return hashes of all rows that were used, by what for.
 
     Scores do not tell rows apart when they come again as inputs.
@@ -196,72 +202,14 @@ def refuse_overlap(what: str, found: hashes.Overlap) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnsweredRows:
-    """Rows of a table, with what a set classifier answers to each."""
-
-    table: Table
-    scores: NDArray[np.float64]  # (n, k) NaN in rows that it could not score
-    sets: NDArray[np.bool_]  # (n, k)
-    labels: NDArray[np.int32]  # (n,)
-    sums: NDArray[np.uint64]  # (n,) of what the model is given
-    n_invalid: int  # rows that it could not score
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return len(self.labels)
-
-    @property
-    def grouped(self) -> bool:
-        """Whether they come in groups."""
-        return self.table.groups is not None
-
-    def tally(self, constraints: Sequence[Constraint]) -> Tally:
-        """Return the counts of the sets, claim by claim."""
-        return tally_sets(self.sets, self.labels, constraints, self.table.group_codes())
-
-    def count(self) -> Counts:
-        """Return the counts of the sets, class by class."""
-        return count_answers(self.sets, self.labels)
-
-    def cases(self, *, labelled: bool) -> Hashes:
-        """Return hashes of what the model is given, and of classes where asked for."""
-        labels = self.labels if labelled else np.full_like(self.labels, UNLABELLED)
-        return Hashes(*hashes.thin(hashes.hash_cases(self.sums, labels)))
-
-    def keys(self) -> Hashes | None:
-        """Return hashes of what identifies the rows, None where no column does."""
-        return None if self.table.keys is None else Hashes(*hashes.thin(self.table.keys))
-
-    def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
-        """Return all rows or at most so many, and their sets."""
-        places = np.arange(self.n_rows)
-        if self.n_rows > most:
-            same = np.zeros_like(self.labels)
-            places = np.flatnonzero(keep_rows(self.table.hashes, same, np.array([most])))
-        codes = self.table.group_codes()
-        labels = self.labels[places]
-        sample = Sample(
-            scores=self.scores[places],
-            labels=labels,
-            weights=None,
-            groups=None if codes is None else codes[places],
-            cases=hashes.hash_cases(self.sums[places], labels),
-            places=places,
-            keys=self.table.key_values(places),
-        )
-        return sample, self.sets[places]
-
-
-def answer_table(uri: str, table: Table, classes: tuple[str, ...], batch_rows: int) -> AnsweredRows:
+def answer_table(uri: str, table: Table, classes: tuple[str, ...], batch_rows: int) -> Answered:
     """Let a registered set classifier answer the rows of a table."""
     labels = table.indices(classes)
     model = scoring.load_model(uri)
     batches = counted(table.source, batch_rows, f"scoring {table.what}")
     n, k = table.source.n_rows, len(classes)
-    scores, sets = np.full((n, k), NAN), np.zeros((n, k), dtype=np.bool_)
-    sums = np.empty(n, dtype=np.uint64)
+    scores, sets = new_array((n, k), np.float64), new_array((n, k), np.bool_)
+    sums = new_array((n,), np.uint64)
     n_invalid = 0
     for start, rows in batches:
         features = _features(model, table, rows)
@@ -275,7 +223,7 @@ def answer_table(uri: str, table: Table, classes: tuple[str, ...], batch_rows: i
         raise InvalidDataError(
             f"{uri} can score none of the {n:,} rows of {table.what}; are they of another kind?"
         )
-    return AnsweredRows(
+    return Answered(
         table=table, scores=scores, sets=sets, labels=labels, sums=sums, n_invalid=n_invalid
     )
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow.engines import local
-from scrib_mlflow.engines.base import Answered, CalibrationRows, Engine, Tables, without_missing
+from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, Tables, without_missing
 from scrib_mlflow.engines.local import answer_table
 from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.options import Calibrate, EngineName, SparkOptions
+from scrib_mlflow.options import EngineName, SparkOptions
 from scrib_mlflow.rows import tables
+from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.rows.tables import Table, read_source
 
 
 class LocalEngine:
     """Rows in this process: inputs batch by batch, scores all in memory."""
 
-    def read_tables(self, settings: Calibrate) -> Tables[Table]:
+    def read_tables(self, request: RowsRequest) -> Tables[Table]:
         """Read what a calibration is given."""
-        return local.read_tables(settings)
+        return local.read_tables(request)
 
     def make_parts(
         self,
@@ -30,10 +31,10 @@ class LocalEngine:
         model: PyFuncModel,
         uri: str,  # other processes would load it from there
         example: Any,
-        settings: Calibrate,
+        request: RowsRequest,
     ) -> CalibrationRows:
         """Score the rows of all tables, and return them by what they are for."""
-        return local.make_parts(tables, model, example, settings)
+        return local.make_parts(tables, model, example, request)
 
     def read_fresh(
         self,
@@ -70,8 +71,8 @@ def open_engine(name: EngineName, spark_options: SparkOptions | None) -> Iterato
     from scrib_mlflow.engines.spark.engine import SparkEngine  # noqa: PLC0415
     from scrib_mlflow.engines.spark.session import session  # noqa: PLC0415  # an extra
 
-    with session(options) as spark, closing(SparkEngine(spark)) as engine:
-        yield engine
+    with session(options) as spark:
+        yield SparkEngine(spark)
 
 
 def session_options(name: EngineName, given: SparkOptions | None) -> dict[str, str]:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 from scrib_mlflow import serving
 from scrib_mlflow.engines.spark import session
-from scrib_mlflow.engines.spark.columns import read
-from scrib_mlflow.engines.spark.udfs import quietly
+from scrib_mlflow.engines.spark.scoring import quietly
+from scrib_mlflow.engines.spark.tables import read
 from scrib_mlflow.errors import InvalidDataError, OutputError
 from scrib_mlflow.predictions.answers import (
     NUMBERS,
@@ -59,7 +59,7 @@ def open_table(options: dict[str, str], data: str, batch_rows: int) -> Iterator[
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # which other readers know
     }
     with session.session(options) as spark, session.settings(spark, wanted):
-        yield read(spark, "data", data, None)
+        yield read(spark, "data", data)
 
 
 def output_place(output: str) -> str:

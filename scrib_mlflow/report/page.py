@@ -34,14 +34,14 @@ from scrib_mlflow.core.reports import (
     valid_rows,
 )
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule, predict_sets
-from scrib_mlflow.engines.base import Answered, CalibrationRows, Tables, shown_rows
+from scrib_mlflow.engines.base import CalibrationRows, Tables, shown_rows
 from scrib_mlflow.messages import percent
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report import figures, words
 from scrib_mlflow.report.facts import ClassTable, Facts
 from scrib_mlflow.report.figures import MOST_SETS, inline_svg
 from scrib_mlflow.results import SetClassifier
-from scrib_mlflow.rows.scored import TableLike
+from scrib_mlflow.rows.scored import Answered, TableLike
 from scrib_mlflow.serving import served_columns
 
 MOST_EXAMPLES = 12

@@ -16,7 +16,8 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import special
 
 from scrib_mlflow.core.bounds import risk_upper
-from scrib_mlflow.core.certificate.split import mix
+from scrib_mlflow.core.certificate.split import is_among, mix
+from scrib_mlflow.core.inputs import fill_rows, sorted_values, take_rows
 from scrib_mlflow.errors import InvalidDataError
 
 LABEL = "\0label"  # no column of a file is called so
@@ -81,7 +82,11 @@ def hash_cases(
     sums: NDArray[np.uint64], labels: NDArray[np.int32] | NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return the hashes of rows from the sums of their features, and from their classes."""
-    return mix(sums + _row_sums(pd.DataFrame({LABEL: labels}), np.float32, ()))
+
+    def hashed(of: slice) -> NDArray[np.uint64]:
+        return mix(sums[of] + _row_sums(pd.DataFrame({LABEL: labels[of]}), np.float32, ()))
+
+    return fill_rows(len(sums), np.uint64, hashed)
 
 
 def row_hashes(
@@ -178,18 +183,20 @@ def _too_many(known: NDArray[np.uint64], rows: NDArray[np.uint64]) -> bool:
 
 def _repeated(hashes: NDArray[np.uint64]) -> int:
     """Return how many rows have an equal one."""
-    counts = np.unique(hashes, return_counts=True)[1]
-    return len(hashes) - int(np.count_nonzero(counts == 1))
+    ordered = sorted_values(hashes)
+    same = np.r_[False, ordered[1:] == ordered[:-1], False]
+    return int(np.count_nonzero(same[1:] | same[:-1])) if len(hashes) else 0
 
 
 def count_shared(seen: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> int:
     """Return how many rows stand among those seen."""
-    return int(np.isin(hashes, seen).sum())
+    return int(np.count_nonzero(is_among(hashes, sorted_values(seen))))
 
 
 def multiples(hashes: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
     """Return the hashes that a modulus keeps."""
-    return hashes[hashes % np.uint64(modulus) == 0]
+    kept = fill_rows(len(hashes), np.bool_, lambda of: hashes[of] % np.uint64(modulus) == 0)
+    return take_rows(hashes, kept)
 
 
 def _number_bits(values: pd.Series, number: DTypeLike) -> NDArray[np.uint64]:

@@ -1,8 +1,11 @@
-"""Scored rows of one part in memory: counted by any rule, and sampled where a search sees them."""
+"""Scored rows of one part: counted by any rule, and sampled where a search sees them.
+
+They are worked through block by block, because large arrays lie on the disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,15 +13,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.certificate import Sample, Tally, tally_sets
+from scrib_mlflow.core.certificate import Sample, Tally
+from scrib_mlflow.core.certificate.claims import tally_answers
 from scrib_mlflow.core.certificate.split import class_quotas, class_weights, keep_rows
-from scrib_mlflow.core.counts import Counts, count_sets
-from scrib_mlflow.core.inputs import labels_for
-from scrib_mlflow.core.rules import OptimalRule, Rule, predict_sets, with_candidates
+from scrib_mlflow.core.counts import Counts, add_counts, certain_and_wrong, count_sets
+from scrib_mlflow.core.inputs import class_sizes, distinct_values, fill_rows, row_blocks, take_rows
+from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
+from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
+
+SetsOf = Callable[[slice], NDArray[np.bool_]]  # (b, k) sets of a block of rows
 
 
 class TableLike(Protocol):
@@ -44,37 +51,9 @@ class TableLike(Protocol):
         """Return a few rows, which tell what its columns are."""
 
 
-class ScoredRows(Protocol):
-    """Scored rows of one part, wherever they are; what is counted is counted over all of them."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-
-    @property
-    def n_groups(self) -> int | None:
-        """How many groups they come in, None where they come in none."""
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many rows each class has (k,)."""
-
-    def tallies(self, rules: Sequence[Rule], constraints: Sequence[Constraint]) -> Iterable[Tally]:
-        """Return the counts of each rule's sets, claim by claim."""
-
-    def count(self, rule: Rule) -> Counts:
-        """Return the counts of a rule's sets, class by class."""
-
-    def with_candidates(self, rule: OptimalRule, coverage: float) -> OptimalRule:
-        """Return the rule with candidates that hold the true class as often as asked for."""
-
-    def sample(self, most: int, *, by_class: bool) -> Sample:
-        """Return all rows or at most so many, by class with all rows of rare ones; in any order."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Rows with their scores and labels, all in memory; their inputs are not."""
+    """Rows with their scores and labels; their inputs stay where they are."""
 
     classes: tuple[str, ...]
     table: Table
@@ -93,30 +72,29 @@ class Scored:
 
     @property
     def n_groups(self) -> int | None:
-        """How many groups they come in."""
-        return None if self.groups is None else len(np.unique(self.groups))
+        """How many groups they come in, None where they come in none."""
+        return None if self.groups is None else len(distinct_values(self.groups))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """How many rows each class has."""
-        return np.bincount(self.labels, minlength=len(self.classes))
+        return class_sizes(self.labels, len(self.classes))
 
     def cases(self, *, labelled: bool = True) -> NDArray[np.uint64]:
         """Return a hash of each row: of what the model is given, and of its class."""
-        labels = self.labels if labelled else np.full(self.n_rows, UNLABELLED)
-        return hashes.hash_cases(self.sums, labels)
+        return case_hashes(self.sums, self.labels, labelled=labelled)
 
     def take(self, chosen: NDArray[np.bool_]) -> Scored:
         """Return these rows."""
         return replace(
             self,
-            scores=self.scores[chosen],
-            labels=self.labels[chosen],
-            places=self.places[chosen],
-            sums=self.sums[chosen],
-            order=self.order[chosen],
-            keys=None if self.keys is None else self.keys[chosen],
-            groups=None if self.groups is None else self.groups[chosen],
+            scores=take_rows(self.scores, chosen),
+            labels=take_rows(self.labels, chosen),
+            places=take_rows(self.places, chosen),
+            sums=take_rows(self.sums, chosen),
+            order=take_rows(self.order, chosen),
+            keys=None if self.keys is None else take_rows(self.keys, chosen),
+            groups=None if self.groups is None else take_rows(self.groups, chosen),
         )
 
     def group_codes(self) -> NDArray[np.int64] | None:
@@ -125,18 +103,20 @@ class Scored:
 
     def tallies(self, rules: Sequence[Rule], constraints: Sequence[Constraint]) -> Iterator[Tally]:
         """Yield the counts of each rule's sets, claim by claim."""
-        groups = self.group_codes()
+        groups, k = self.group_codes(), len(self.classes)
         for rule in rules:
-            yield tally_sets(predict_sets(self.scores, rule), self.labels, constraints, groups)
+            yield tally_blocks(self._sets_of(rule), self.labels, constraints, k, groups)
 
     def count(self, rule: Rule) -> Counts:
         """Return the counts of a rule's sets, class by class."""
-        return count_answers(predict_sets(self.scores, rule), self.labels)
+        return count_blocks(self._sets_of(rule), self.labels)
+
+    def _sets_of(self, rule: Rule) -> SetsOf:
+        return lambda of: predict_sets(self.scores[of], rule)
 
     def with_candidates(self, rule: OptimalRule, coverage: float) -> OptimalRule:
         """Return the rule with candidates that hold the true class as often as asked for."""
-        labels = labels_for(self.labels, self.classes)
-        return with_candidates(rule, self.scores, labels, coverage, classes=self.classes)
+        return place_candidates(rule, self.scores, self.labels, coverage)
 
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""
@@ -144,20 +124,109 @@ class Scored:
         chosen = self
         if self.n_rows > most:
             labels = self.labels if by_class else np.zeros_like(self.labels)
-            sizes = np.bincount(labels)
+            sizes = class_sizes(labels, int(labels.max()) + 1)
             quotas = class_quotas(sizes, most)
             kept = keep_rows(self.order, labels, quotas)
             chosen = self.take(kept)
-            weights = class_weights(sizes, quotas)[labels[kept]] if by_class else None
+            weights = class_weights(sizes, quotas)[chosen.labels] if by_class else None
         return Sample(
             scores=chosen.scores,
             labels=chosen.labels,
             weights=weights,
             groups=chosen.group_codes(),
             cases=chosen.cases(labelled=self.table.label is not None),
-            places=chosen.places,
+            places=chosen.places if self.table.numbered else None,
             keys=chosen.table.key_values(chosen.places),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """Labelled rows, with the sets that a set classifier serves for them."""
+
+    table: Table
+    scores: NDArray[np.float64]  # (n, k) NaN in rows that it could not score
+    sets: NDArray[np.bool_]  # (n, k)
+    labels: NDArray[np.int32]  # (n,)
+    sums: NDArray[np.uint64]  # (n,) of what the model is given
+    n_invalid: int  # rows that it could not score
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.labels)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether they come in groups."""
+        return self.table.groups is not None
+
+    def tally(self, constraints: Sequence[Constraint]) -> Tally:
+        """Return the counts of the sets, claim by claim."""
+        groups, k = self.table.group_codes(), self.sets.shape[1]
+        return tally_blocks(lambda of: self.sets[of], self.labels, constraints, k, groups)
+
+    def count(self) -> Counts:
+        """Return the counts of the sets, class by class."""
+        return count_blocks(lambda of: self.sets[of], self.labels)
+
+    def cases(self, *, labelled: bool) -> Hashes:
+        """Return hashes of what the model is given, and of classes where asked for."""
+        return hashes.thin(case_hashes(self.sums, self.labels, labelled=labelled))
+
+    def keys(self) -> Hashes | None:
+        """Return hashes of what identifies the rows, None where no column does."""
+        return None if self.table.keys is None else hashes.thin(self.table.keys)
+
+    def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
+        """Return all rows or at most so many, and their sets."""
+        places = row_numbers(self.n_rows)
+        if self.n_rows > most:
+            same = np.zeros_like(self.labels)
+            places = take_rows(places, keep_rows(self.table.hashes, same, np.array([most])))
+        codes = self.table.group_codes()
+        labels = self.labels[places]
+        sample = Sample(
+            scores=self.scores[places],
+            labels=labels,
+            weights=None,
+            groups=None if codes is None else codes[places],
+            cases=hashes.hash_cases(self.sums[places], labels),
+            places=places if self.table.numbered else None,
+            keys=self.table.key_values(places),
+        )
+        return sample, self.sets[places]
+
+
+def row_numbers(n: int) -> NDArray[np.int64]:
+    """Return the numbers of n rows, from 0."""
+    return fill_rows(n, np.int64, lambda of: np.arange(of.start, of.stop))
+
+
+def case_hashes(
+    sums: NDArray[np.uint64], labels: NDArray[np.int32], *, labelled: bool
+) -> NDArray[np.uint64]:
+    """Return hashes of what the model is given, and of classes where asked for."""
+    return hashes.hash_cases(sums, labels if labelled else np.full_like(labels, UNLABELLED))
+
+
+def tally_blocks(
+    sets_of: SetsOf,
+    labels: NDArray[np.int32],
+    constraints: Sequence[Constraint],
+    k: int,
+    groups: NDArray[np.int64] | None,
+) -> Tally:
+    """Return the counts of sets, which a function gives for each block of rows, claim by claim."""
+    certain, wrong = np.empty((2, len(labels)), dtype=np.bool_)
+    for of in row_blocks(len(labels)):
+        certain[of], wrong[of] = certain_and_wrong(sets_of(of), labels[of])
+    return tally_answers(certain, wrong, labels, constraints, k, groups)
+
+
+def count_blocks(sets_of: SetsOf, labels: NDArray[np.int32]) -> Counts:
+    """Return the counts of sets, which a function gives for each block, class by class."""
+    return add_counts(count_answers(sets_of(of), labels[of]) for of in row_blocks(len(labels)))
 
 
 def count_answers(sets: NDArray[np.bool_], labels: NDArray[np.int32]) -> Counts:

@@ -15,7 +15,7 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate.split import order_rows
-from scrib_mlflow.core.inputs import check_classes
+from scrib_mlflow.core.inputs import check_classes, fill_rows, new_array, take_rows
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.errors import (
     InvalidDataError,
@@ -29,7 +29,7 @@ from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.outputs import Transform, find_source
-from scrib_mlflow.rows.scored import Scored, TableLike
+from scrib_mlflow.rows.scored import Scored, TableLike, row_numbers
 from scrib_mlflow.rows.tables import Table, counted
 from scrib_mlflow.serving import (
     call_model,
@@ -202,32 +202,52 @@ def ask(
 def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None = None) -> Scored:
     """Return a table's rows with their scores, or those of them that are kept."""
     table, scorer = ready.table, ready.scorer
-    row_numbers = np.arange(len(ready.labels)) if kept is None else np.flatnonzero(kept)
-    scores = np.empty((len(row_numbers), len(scorer.classes)))
-    sums = np.empty(len(row_numbers), dtype=np.uint64)
+    numbers = row_numbers(len(ready.labels))
+    if kept is not None:
+        numbers = take_rows(numbers, kept)
+    scores = new_array((len(numbers), len(scorer.classes)), np.float64)
+    sums = new_array((len(numbers),), np.uint64)
     done = 0
     for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}"):
-        end = int(np.searchsorted(row_numbers, start + len(rows)))
-        numbers = row_numbers[done:end]
-        if not len(numbers):
+        end = int(np.searchsorted(numbers, start + len(rows)))
+        these = numbers[done:end]
+        if not len(these):
             continue
-        chosen = rows if len(numbers) == len(rows) else rows.iloc[numbers - start]
+        chosen = rows if len(these) == len(rows) else rows.iloc[these - start]
         features = ready.features(chosen)
-        scores[done:end] = _score(ready, options, chosen, features, numbers)
+        scores[done:end] = _score(ready, options, chosen, features, these)
         hashed = pd.DataFrame(scores[done:end]) if features is None else features
         sums[done:end] = hashes.feature_sums(hashed)
         done = end
-    order = order_rows(table.identities(), np.maximum(ready.labels, 0), options.seed)
+    return scored_rows(table, scorer.classes, ready.labels, options.seed, scores, sums, kept)
+
+
+def scored_rows(
+    table: Table,
+    classes: tuple[str, ...],
+    labels: NDArray[np.int32],  # (n,) of all rows
+    seed: int,
+    scores: NDArray[np.float64],
+    sums: NDArray[np.uint64],
+    kept: NDArray[np.bool_] | None = None,
+) -> Scored:
+    """Return a table's rows, or those kept, with scores and sums, and with the order of a split."""
+    n = len(labels)
+    classed = fill_rows(n, np.int32, lambda of: np.maximum(labels[of], 0))
+
+    def some(values: NDArray[Any]) -> NDArray[Any]:
+        return values if kept is None else take_rows(values, kept)
+
     return Scored(
-        classes=scorer.classes,
+        classes=classes,
         table=table,
         scores=scores,
-        labels=ready.labels[row_numbers],
-        places=row_numbers,
+        labels=some(labels),
+        places=some(row_numbers(n)),
         sums=sums,
-        order=order[row_numbers],
-        keys=None if table.keys is None else table.keys[row_numbers],
-        groups=None if table.groups is None else table.groups[row_numbers],
+        order=some(order_rows(table.identities(), classed, seed)),
+        keys=None if table.keys is None else some(table.keys),
+        groups=None if table.groups is None else some(table.groups),
     )
 
 

@@ -21,7 +21,13 @@ import pyarrow.dataset as ds
 from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.inputs import check_labels
+from scrib_mlflow.core.inputs import (
+    check_labels,
+    distinct_values,
+    fill_rows,
+    new_array,
+    sorted_values,
+)
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.messages import nearest, progress, reason
 from scrib_mlflow.records import DataRecord
@@ -346,6 +352,7 @@ class Table:
     keys: NDArray[np.uint64] | None = None  # (n,) hashes of a column that identifies rows
     groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
     beside: tuple[str, ...] = ()  # columns that are no inputs: those of both
+    numbered: bool = True  # whether rows have a number; those that Spark read have none
 
     def group_codes(self) -> NDArray[np.int64] | None:
         """Return the group of each row as a number from 0, None without groups."""
@@ -361,7 +368,8 @@ class Table:
             return np.full(len(self.hashes), UNLABELLED, dtype=np.int32)
         values, codes = self.labels
         place = f"column {self.label!r} of {self.what}"
-        return label_indices(values, classes, place=place, codes=codes)[codes]
+        indices = label_indices(values, classes, place=place, codes=codes)
+        return fill_rows(len(codes), np.int32, lambda of: indices[codes[of]])
 
     def some_rows(self) -> pd.DataFrame:
         """Return the first rows."""
@@ -376,7 +384,10 @@ class Table:
 
 def group_codes(groups: NDArray[np.uint64] | None) -> NDArray[np.int64] | None:
     """Return hashes of groups as numbers from 0."""
-    return None if groups is None else np.unique(groups, return_inverse=True)[1].astype(np.int64)
+    if groups is None:
+        return None
+    distinct = distinct_values(groups)
+    return fill_rows(len(groups), np.int64, lambda of: np.searchsorted(distinct, groups[of]))
 
 
 def read_rows(
@@ -399,10 +410,11 @@ def read_source(
         if name is not None and name not in source.columns:
             msg = f"{what} has no column {name!r}, which {option} names; "
             raise InvalidDataError(msg + nearest(name, source.columns))
-    row_hashes = np.empty(source.n_rows, dtype=np.uint64)
-    keys, groups = (None if name is None else np.empty_like(row_hashes) for name in (key, group))
+    n = (source.n_rows,)
+    row_hashes, codes = new_array(n, np.uint64), new_array(n, np.int32)
+    keys, groups = (None if name is None else new_array(n, np.uint64) for name in (key, group))
     sums = hashes.digest_sums(row_hashes[:0])
-    seen: list[tuple[NDArray[np.intp], pd.Series]] = []
+    seen: list[tuple[slice, pd.Series]] = []
     texts = [] if label is None else [label]  # those of a csv are text, others may be numbers
     for start, batch in counted(source, BATCH_ROWS, f"reading {what}"):
         rows = slice(start, start + len(batch))
@@ -413,7 +425,8 @@ def read_source(
         if groups is not None and group is not None:
             groups[rows] = _named_hashes(what, batch[group], "group", start)
         if label is not None:
-            seen.append(_distinct(what, batch[label]))
+            codes[rows], distinct = _distinct(what, batch[label])
+            seen.append((rows, distinct))
     record = DataRecord(
         source=place,
         digest=hashes.digest_of(source.columns, sums),
@@ -425,14 +438,14 @@ def read_source(
         source=source,
         record=record,
         label=label,
-        labels=_join_labels(seen),
+        labels=_join_labels(codes, seen),
         hashes=row_hashes,
         key=key,
         keys=keys,
         groups=groups,
         beside=tuple(name for name in (key, group) if name is not None),
     )
-    _check_keys(table)
+    check_keys(table)
     return table
 
 
@@ -463,15 +476,17 @@ def _distinct(what: str, labels: pd.Series) -> tuple[NDArray[np.intp], pd.Series
     return codes, pd.Series(distinct)
 
 
-def _join_labels(seen: list[tuple[NDArray[np.intp], pd.Series]]) -> LabelColumn:
-    """Return the labels of a table from the distinct ones of its batches."""
+def _join_labels(codes: NDArray[np.int32], seen: list[tuple[slice, pd.Series]]) -> LabelColumn:
+    """Return the labels of a table from the distinct ones of its batches, which codes number."""
     if not seen:
         return LabelColumn(pd.Series(dtype=np.object_), np.empty(0, dtype=np.int32))
     joined = pd.concat([values for _, values in seen], ignore_index=True)
     numbers, distinct = pd.factorize(joined, use_na_sentinel=False)
-    starts = np.cumsum([0, *(len(values) for _, values in seen)])
-    codes = [numbers[start + each] for start, (each, _) in zip(starts, seen, strict=False)]
-    return LabelColumn(pd.Series(distinct), np.concatenate(codes).astype(np.int32))
+    start = 0
+    for rows, values in seen:
+        codes[rows] = numbers[start : start + len(values)][codes[rows]]
+        start += len(values)
+    return LabelColumn(pd.Series(distinct), codes)
 
 
 def _named_hashes(what: str, values: pd.Series, option: str, start: int) -> NDArray[np.uint64]:
@@ -485,13 +500,15 @@ def _named_hashes(what: str, values: pd.Series, option: str, start: int) -> NDAr
     return hashes.key_hashes(values)
 
 
-def _check_keys(table: Table) -> None:
+def check_keys(table: Table) -> None:
     """Raise where two rows share what shall identify them."""
     if table.key is None or table.keys is None:
         return
-    _, first, count = np.unique(table.keys, return_index=True, return_counts=True)
-    if (count > 1).any():
-        twice = table.source.take(first[[np.argmax(count > 1)]], [table.key])[table.key]
+    ordered = sorted_values(table.keys)
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])[:1]
+    if len(again):
+        first = np.flatnonzero(table.keys == ordered[again])[:1]
+        twice = table.source.take(first, [table.key])[table.key]
         raise InvalidDataError(
             f"key {table.key!r} does not identify the rows of {table.what}: {twice.tolist()[0]!r} "
             "stands more than once; name another column, or use group for rows that belong together"

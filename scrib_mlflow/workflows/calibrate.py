@@ -18,21 +18,20 @@ from scrib_mlflow.core.loss import Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.targets import enforced, make_constraints
+from scrib_mlflow.core.targets import Targets, enforced, make_constraints
 from scrib_mlflow.engines.base import (
     CalibrationRows,
+    RowsRequest,
     SmokeTest,
     Tables,
-    check_options,
     report_rule,
     shown_rows,
     sorted_sample,
-    targets_of,
 )
 from scrib_mlflow.engines.opening import doing, open_engine
-from scrib_mlflow.errors import NotCertifiedError
+from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
-from scrib_mlflow.options import Calibrate
+from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry, seal
 from scrib_mlflow.registry import ledger, models, runs, stores
@@ -43,7 +42,8 @@ from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
-from scrib_mlflow.rows.scored import ScoredRows
+from scrib_mlflow.rows.scored import Scored
+from scrib_mlflow.rows.scoring import ScoreOptions
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
@@ -116,7 +116,8 @@ def run(settings: Calibrate) -> Calibration:
     base, name = _preflight(settings)
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-        tables = engine.read_tables(settings)
+        request = rows_request(settings)
+        tables = engine.read_tables(request)
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
@@ -124,7 +125,7 @@ def run(settings: Calibrate) -> Calibration:
         model = scoring.load_model(base.uri)
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
-        parts = engine.make_parts(tables, model, base.uri, example, settings)
+        parts = engine.make_parts(tables, model, base.uri, example, request)
         record = _make_record(settings, base, parts, run_id)
         stored = Stored(record, to_json(record))
         _log(stored, tables, parts, settings, name, run_id)
@@ -139,6 +140,82 @@ def run(settings: Calibrate) -> Calibration:
             "for; the table above says which classes are in the way"
         )
     return done
+
+
+def check_options(settings: Calibrate) -> None:
+    """Raise for options that exclude each other."""
+    if settings.certify_fraction is not None and settings.certify_data is not None:
+        raise InvalidSettingsError(
+            "certify_fraction and certify_data exclude each other; leave one of them out"
+        )
+    _check_rule(settings)
+    if settings.mode == "certified":
+        return
+    for name in ("certify_fraction", "path_data", "group"):
+        if getattr(settings, name) is not None:
+            raise InvalidSettingsError(
+                f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
+            )
+    if settings.require_certificate:
+        raise InvalidSettingsError(
+            "require_certificate needs mode=certified; mode=paper certifies nothing"
+        )
+
+
+def _check_rule(settings: Calibrate) -> None:
+    """Raise for options of the other rule."""
+    if settings.rule == "thresholds":
+        if settings.candidate_coverage is not None:
+            raise InvalidSettingsError(
+                "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
+                "the members of the set, or the nearest two"
+            )
+        return
+    for name in ("penalty", "chance_weight", "size_weight", "empty_weight"):
+        if getattr(settings, name) != Calibrate.model_fields[name].default:
+            raise InvalidSettingsError(
+                f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
+                "targets with the least abstention, and its abstentions always name candidates"
+            )
+
+
+def as_calibrate(settings: Settings) -> Calibrate:
+    """Return the options of a calibration of the same rows, which is why they are split alike."""
+    return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
+
+
+def targets_of(settings: Calibrate) -> Targets:
+    """Return the targets that the options ask for."""
+    return Targets(
+        risk_targets=settings.risk_targets,
+        overall_target=settings.overall_target,
+        max_class_abstention=settings.max_class_abstention,
+        waive=settings.waive,
+        penalty=settings.penalty,
+    )
+
+
+def rows_request(settings: Calibrate) -> RowsRequest:
+    """Return which rows the options ask for, and how they are scored."""
+    return RowsRequest(
+        data=settings.data,
+        certify_data=settings.certify_data,
+        path_data=settings.path_data,
+        key=settings.key,
+        group=settings.group,
+        certify=settings.mode == "certified",
+        certify_fraction=settings.certify_fraction,
+        waive=settings.waive,
+        scoring=ScoreOptions(
+            label=settings.label,
+            targets=targets_of(settings),
+            classes=settings.classes,
+            scores_from=settings.scores_from,
+            score_transform=settings.score_transform,
+            batch_rows=settings.batch_rows,
+            seed=settings.seed,
+        ),
+    )
 
 
 def register_logged(
@@ -277,7 +354,7 @@ def _fit_certified(
     parts: CalibrationRows,
     sample: Sample,
     run_id: str,
-    certify: ScoredRows,
+    certify: Scored,
     certify_data: DataRecord,
 ) -> Fitted:
     """Return the last rule of a path that passes, or its first where none does.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.inputs import check_trust, labels_for
 from scrib_mlflow.core.studies import Comparison, compare_rules
-from scrib_mlflow.engines.base import Tables, score_options
-from scrib_mlflow.engines.local import as_calibrate, choose_as_calibrate, read_tables, used_rows
+from scrib_mlflow.engines.base import Tables
+from scrib_mlflow.engines.local import choose_as_calibrate, read_tables, used_rows
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.messages import nearest, progress
 from scrib_mlflow.options import Compare
@@ -25,7 +25,7 @@ from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
 from scrib_mlflow.rows.tables import Table
-from scrib_mlflow.workflows.calibrate import find_base
+from scrib_mlflow.workflows.calibrate import as_calibrate, find_base, rows_request
 
 LOGGER = logging.getLogger(__name__)
 
@@ -75,9 +75,9 @@ def run(settings: Compare) -> Compared:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(tables.data.some_rows(), tables.data.record, settings.label, "compare")
         LOGGER.info(f"loading {base.uri}")
-        alike = as_calibrate(settings)
-        ready, chosen = choose_as_calibrate(base, tables, alike)
-        fit = score(ready, score_options(alike), ~chosen)
+        request = rows_request(as_calibrate(settings))
+        ready, chosen = choose_as_calibrate(base, tables, request)
+        fit = score(ready, request.scoring, ~chosen)
         done = Compared(
             run_id=run_id,
             model_uri=base.uri,
@@ -90,7 +90,7 @@ def run(settings: Compare) -> Compared:
 
 def _read(settings: Compare) -> Tables[Table]:
     """Read the rows; trust is a column beside the model's inputs."""
-    tables = read_tables(as_calibrate(settings))
+    tables = read_tables(rows_request(as_calibrate(settings)))
     if settings.trust is None:
         return tables
     if settings.trust == settings.label:

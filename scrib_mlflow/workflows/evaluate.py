@@ -11,7 +11,7 @@ import mlflow
 
 from scrib_mlflow import messages
 from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.engines.base import Answered, Engine, compare_with_calibration, report_answers
+from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers
 from scrib_mlflow.engines.opening import doing, open_engine
 from scrib_mlflow.options import EngineName, Evaluate
 from scrib_mlflow.parameters import read_settings
@@ -23,7 +23,7 @@ from scrib_mlflow.report.facts import Facts
 from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows.hashes import Overlap
-from scrib_mlflow.rows.scored import TableLike
+from scrib_mlflow.rows.scored import Answered, TableLike
 
 LOGGER = logging.getLogger(__name__)
 

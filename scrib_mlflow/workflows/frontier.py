@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 import scrib_mlflow
 from scrib_mlflow.core.inputs import labels_for
 from scrib_mlflow.core.studies import TargetFrontier, draw_frontier
-from scrib_mlflow.engines.base import check_options, score_options
-from scrib_mlflow.engines.local import as_calibrate, choose_as_calibrate, read_tables, used_rows
+from scrib_mlflow.engines.local import choose_as_calibrate, read_tables, used_rows
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Frontier
 from scrib_mlflow.parameters import read_settings
@@ -25,7 +24,14 @@ from scrib_mlflow.report.facts import Summary
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
-from scrib_mlflow.workflows.calibrate import find_base, loss_options, target_options
+from scrib_mlflow.workflows.calibrate import (
+    as_calibrate,
+    check_options,
+    find_base,
+    loss_options,
+    rows_request,
+    target_options,
+)
 
 LOGGER = logging.getLogger(__name__)
 
@@ -76,18 +82,19 @@ def run(settings: Frontier) -> Explored:
     alike = as_calibrate(settings)
     check_options(alike)
     base = find_base(settings.model_uri)
-    tables = read_tables(alike)
+    request = rows_request(alike)
+    tables = read_tables(request)
     with runs.open_run(f"frontier {base.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(
             tables.data.some_rows(), tables.data.record, settings.label, "frontier"
         )
         LOGGER.info(f"loading {base.uri}")
-        ready, chosen = choose_as_calibrate(base, tables, alike)
+        ready, chosen = choose_as_calibrate(base, tables, request)
         use = None
         if settings.use_certify_rows:
             use = _enter(settings, base, tables.data.record, run_id)
-        scored = score(ready, score_options(alike), None if settings.use_certify_rows else ~chosen)
+        scored = score(ready, request.scoring, None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
             model_uri=base.uri,

@@ -23,7 +23,7 @@ from scrib_mlflow.core.targets import (
     known_classes,
     make_constraints,
 )
-from scrib_mlflow.engines.base import Answered, report_answers
+from scrib_mlflow.engines.base import report_answers
 from scrib_mlflow.engines.opening import open_engine
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.options import Gate
@@ -34,6 +34,7 @@ from scrib_mlflow.registry.models import Stored, read_stored
 from scrib_mlflow.registry.runs import certificate_metrics, report_metrics
 from scrib_mlflow.report import page, words
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
+from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.workflows.evaluate import FreshRows
 from scrib_mlflow.workflows.policy import decide, find_damage
 

@@ -17,7 +17,7 @@ from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.report import words
 from scrib_mlflow.report.plan import plan_figure, plan_summary
 from scrib_mlflow.results import to_json
-from scrib_mlflow.rows.scored import ScoredRows
+from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.tables import Table, read_rows
 
 
@@ -102,7 +102,7 @@ def _plan(settings: PlanSettings, table: Table) -> Plan:
 
 
 def plan_certify(
-    settings: Calibrate, classes: tuple[str, ...], fit: ScoredRows, certify: ScoredRows
+    settings: Calibrate, classes: tuple[str, ...], fit: Scored, certify: Scored
 ) -> Plan:
     """Return what certify rows can certify, judging by the labels of the fit rows alone."""
     counts = fit.sizes * (certify.n_rows / fit.n_rows)

@@ -5,13 +5,16 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from scrib_mlflow import OptimalRule, SelectiveRule, ThresholdRule, predict_sets, with_candidates
 from scrib_mlflow.core import inputs
+from scrib_mlflow.core.certificate import split
 from scrib_mlflow.core.inputs import row_blocks
 from scrib_mlflow.core.optimal import measure_gap, recalibrate
 from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.serving import recalibrated, rule_sets
 from scrib_mlflow.synthetic import draw_scores
 
@@ -68,3 +71,31 @@ def test_memory_stays_below_a_share_of_that_of_the_scores(most, work):
     finally:
         tracemalloc.stop()
     assert peak < most * scores.nbytes
+
+
+@given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 70), st.integers(0, 60))
+def test_hashes_are_ordered_found_and_cut_as_numpy_does_at_once(values, size, count):
+    values = np.array(values, dtype=np.uint64)
+    labels = (values % 3).astype(np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inputs, "BLOCK_ROWS", size)
+        patch.setattr(inputs, "MOST_IN_MEMORY", 64)
+        assert inputs.sorted_values(values).tolist() == sorted(values.tolist())
+        assert inputs.distinct_values(values).tolist() == sorted({*values.tolist()})
+        assert split.is_among(values, np.arange(5, dtype=np.uint64)).tolist() == [
+            value < 5 for value in values
+        ]
+        numbers = [number for _, some in split._occurrences(values, labels) for number in some]
+        assert numbers == [np.sum(values[:row] == value) for row, value in enumerate(values)]
+        kept = split.keep_rows(values, np.zeros_like(labels), np.array([count]))
+        assert kept.sum() == min(count, len(values))
+        assert not kept.any() or values[kept].min() >= values[~kept].max(initial=0)
+        assert inputs.class_sizes(labels, 3, kept).tolist() == [
+            np.sum(kept & (labels == j)) for j in range(3)
+        ]
+
+
+def test_a_disk_that_is_too_small_is_told_before_it_is_full(monkeypatch):
+    monkeypatch.setattr(inputs, "MOST_IN_MEMORY", 100)
+    with pytest.raises(InvalidDataError, match="name a folder on a larger disk in TMPDIR"):
+        inputs.new_array((2**55,), np.uint64)

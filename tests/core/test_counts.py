@@ -3,9 +3,11 @@
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from scrib_mlflow import evaluate_sets
+from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.counts import add_counts, count_sets
 from scrib_mlflow.core.reports import report_counts
@@ -26,17 +28,20 @@ row = st.tuples(*[st.booleans()] * 3, st.integers(0, 2), st.integers(0, GROUPS -
 NO_SOFT = np.zeros((0, 5))
 
 
-@given(st.lists(row, min_size=1, max_size=40), st.booleans())
-def test_a_tally_counts_the_rows_of_each_claim_in_all_and_by_group(rows, grouped):
+@given(st.lists(row, min_size=1, max_size=40), st.integers(1, 50), st.booleans())
+def test_a_tally_counts_the_rows_of_each_claim_in_all_by_group_and_by_blocks(rows, size, grouped):
     table = np.array(rows)
     sets, labels, codes = table[:, :3].astype(bool), table[:, 3], table[:, 4]
-    found = tally_sets(sets, labels, CLAIMS, codes if grouped else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inputs, "BLOCK_ROWS", size)
+        patch.setattr(counts, "MANY_ROWS", size)
+        found = tally_sets(sets, labels, CLAIMS, codes if grouped else None)
     certain = sets.sum(axis=1) == 1
     for c, of in enumerate(claim.classes for claim in CLAIMS):
         own = np.isin(labels, of)
         wrong = own & certain & ~sets[np.arange(len(rows)), labels]
-        counts = (found.n[c], found.n_certain[c], found.n_wrong[c])
-        assert counts == (own.sum(), (own & certain).sum(), wrong.sum())
+        counted = (found.n[c], found.n_certain[c], found.n_wrong[c])
+        assert counted == (own.sum(), (own & certain).sum(), wrong.sum())
         if grouped:
             by_group = [
                 ((own & certain & (codes == g)).sum(), (wrong & (codes == g)).sum())

@@ -1,6 +1,7 @@
 """More rows than a search wants or a page can show: read by parts, sampled, and all counted."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -11,8 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import scrib_mlflow
+from scrib_mlflow.core import inputs
+from scrib_mlflow.core.targets import Targets
 from scrib_mlflow.engines import base
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.results import to_json
 from scrib_mlflow.rows import scoring, tables
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 from tests.pages import Page
@@ -49,17 +53,19 @@ def mixture_folder_of_files(rows):
     return "folder"
 
 
-def test_a_search_that_sees_some_rows_keeps_rare_ones_and_everything_is_counted(mixture):
+def test_a_search_that_sees_some_rows_keeps_rare_ones_and_everything_is_counted(mixture, caplog):
     rows = draw_mixture(6000, seed=1)
     rare = rows["label"] == "hard"
     rows = pd.concat([rows[~rare], rows[rare].head(300)])
     rows.to_parquet("rows.parquet")
-    said = []
-    done = calibrate_saying(said, max_fit_rows=1000)
+    caplog.set_level("INFO", "scrib_mlflow")
+    done = scrib_mlflow.calibrate(
+        "models:/base/1", "rows.parquet", "label", max_fit_rows=1000, **OPTIONS
+    )
     record = done.classifier
     n_fit = record.fit_data.n_used
     assert n_fit > 1000
-    assert any(f"sees 1,000 of {n_fit:,} fit rows" in text for text in said)
+    assert f"sees 1,000 of {n_fit:,} fit rows" in caplog.text
     assert record.fit.n_rows == 1000
     assert record.fit_report.n == n_fit
     assert record.certify_report.n == record.certify_data.n_used
@@ -75,15 +81,6 @@ def test_a_search_that_sees_some_rows_keeps_rare_ones_and_everything_is_counted(
     assert record.certify_report.abstention_rate == pytest.approx(
         whole.classifier.certify_report.abstention_rate, abs=0.08
     )
-
-
-def calibrate_saying(said, **options):
-    from scrib_mlflow.options import Calibrate  # noqa: PLC0415
-    from scrib_mlflow.parameters import read_settings  # noqa: PLC0415
-    from scrib_mlflow.workflows import calibrate  # noqa: PLC0415
-
-    told = {"model_uri": "models:/base/1", "data": "rows.parquet", "label": "label"}
-    return calibrate.run(read_settings(Calibrate, told | OPTIONS | options), said.append)
 
 
 def test_a_sample_holds_all_of_rare_classes_and_its_weights_add_up(mixture):
@@ -103,16 +100,13 @@ def test_a_sample_holds_all_of_rare_classes_and_its_weights_add_up(mixture):
 
 
 def scored_rows():
-    from scrib_mlflow.options import Calibrate  # noqa: PLC0415
-    from scrib_mlflow.rows import scoring  # noqa: PLC0415
-
     uri = "models:/base/1"
-    settings = Calibrate(model_uri=uri, data="", label="label")
+    options = scoring.ScoringOptions(label="label", targets=Targets())
     table = tables.read_rows("data", "rows.parquet", "label")
     (ready,) = scoring.prepare(
-        scoring.load_model(uri), scoring.input_example(uri), [table], settings
+        scoring.load_model(uri), scoring.input_example(uri), [table], options
     )
-    return scoring.score(ready, settings)
+    return scoring.score(ready, options)
 
 
 def test_a_page_that_shows_some_rows_says_so_and_counts_all(mixture, monkeypatch):
@@ -179,3 +173,21 @@ def test_labels_that_are_lists_are_no_classes(tmp_path):
 def test_a_folder_without_files_is_told(tmp_path):
     with pytest.raises(InvalidDataError, match="there are no parquet files in it"):
         tables.open_table("data", str(tmp_path), "y")
+
+
+@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
+def test_arrays_on_the_disk_change_nothing(mixture, monkeypatch, rule):
+    rows = draw_mixture(1500, seed=1)
+    rows = pd.concat([rows, rows[:50]], ignore_index=True)  # some are equal
+    rows.assign(patient=rows.index % 100, id=rows.index).to_parquet("rows.parquet")
+    options = {"risk_targets": 0.2, "rule": rule, "group": "patient", "key": "id"}
+    first = scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", **options)
+    told = scrib_mlflow.evaluate(first.model_uri, "rows.parquet", "label")
+    monkeypatch.setattr(inputs, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(inputs, "BLOCK_ROWS", 97)
+    again = scrib_mlflow.calibrate("models:/base/1", "rows.parquet", "label", **options)
+    gap = first.classifier.gap  # a mean over blocks, whose last bits depend on them
+    assert to_json(replace(again.classifier, gap=gap)) == to_json(first.classifier)
+    measured = scrib_mlflow.evaluate(first.model_uri, "rows.parquet", "label")
+    assert to_json(measured.report) == to_json(told.report)
+    assert (measured.n_shared, measured.n_invalid) == (told.n_shared, told.n_invalid)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ from scrib_mlflow.errors import InvalidDataError, ModelError
 from scrib_mlflow.results import to_json
 from tests.conftest import copy_store, using
 from tests.engines.spark import small_session
-from tests.models import draw_mixture, register_mixture
+from tests.models import CLASSES, FEATURES, draw_mixture, register_mixture
 
 WHO = {"group": "patient", "key": "id"}
 OPTIONS = {
@@ -99,8 +100,8 @@ def test_rows_beyond_the_budget_are_sampled_alike(uri):
 @pytest.mark.slow
 def test_tables_of_their_own_certify_and_draw_the_path_alike(uri):
     draw_mixture(1500, seed=7).drop(columns="label").to_parquet("path.parquet")
-    draw_mixture(1500, seed=8).to_csv("certify.csv", index=False)
-    options = {"risk_targets": 0.1, "certify_data": "certify.csv", "path_data": "path.parquet"}
+    draw_mixture(1500, seed=8).to_parquet("certify.parquet")
+    options = {"risk_targets": 0.1, "certify_data": "certify.parquet", "path_data": "path.parquet"}
     local, other = (
         scrib_mlflow.calibrate(uri, "rows.parquet", "label", **options, **engine)
         for engine in ({}, {"engine": "spark"})
@@ -125,9 +126,50 @@ def test_rows_that_certify_must_not_be_fitted(uri):
         )
 
 
-def test_a_bad_row_is_named_by_its_key(uri):
+def test_a_bad_row_is_named_by_its_key_or_else_by_its_contents(uri):
     table = pd.read_parquet("known_rows.parquet")
-    table.loc[5, "x0"] = np.nan
+    table.loc[[5, 7], "x0"] = np.nan
     table.to_parquet("bad.parquet")
-    with pytest.raises(ModelError, match="the row with id 'rows-5' of data: ValueError"):
+    with pytest.raises(ModelError, match="the row with id 'rows-5' of data and 1 more: ValueError"):
         scrib_mlflow.calibrate(uri, "bad.parquet", "label", key="id", engine="spark")
+    table.drop(columns=["id", "patient"]).to_parquet("bad.parquet")
+    with pytest.raises(ModelError, match=r"the row \{'x0': nan.* of data and 1 more: ValueError"):
+        scrib_mlflow.calibrate(uri, "bad.parquet", "label", engine="spark")
+
+
+@pytest.mark.slow
+def test_a_key_that_stands_twice_is_named(uri):
+    table = pd.read_parquet("known_rows.parquet")
+    table.loc[7, "id"] = "rows-5"
+    table.to_parquet("twice.parquet")
+    with pytest.raises(InvalidDataError, match="'rows-5' stands more than once"):
+        scrib_mlflow.calibrate(uri, "twice.parquet", "label", key="id", engine="spark")
+
+
+@pytest.mark.slow
+def test_rows_that_cannot_be_scored_abstain_alike_and_scores_in_columns_are_taken(uri):
+    made = scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=0.1)
+    fresh = draw_mixture(500, seed=5)
+    fresh.loc[[7, 31], "x0"] = np.nan
+    fresh.to_parquet("gaps.parquet")
+    ours, theirs = (
+        scrib_mlflow.evaluate(made.model_uri, "gaps.parquet", "label", **engine)
+        for engine in ({}, {"engine": "spark"})
+    )
+    assert ours.n_invalid == theirs.n_invalid == 2
+    assert to_json(theirs.report) == to_json(ours.report)
+    table = pd.read_parquet("rows.parquet")
+    scores = mlflow.sklearn.load_model(uri).predict_proba(table[FEATURES])
+    names = [f"p.{name}" for name in CLASSES]
+    table = table.assign(**dict(zip(names, scores.T, strict=True)))
+    table.to_parquet("scored.parquet")
+    options = {"risk_targets": 0.1, "scores_from": f"columns:[{', '.join(names)}]"}
+    local, other = (
+        scrib_mlflow.calibrate(uri, "scored.parquet", "label", **options, **engine)
+        for engine in ({}, {"engine": "spark"})
+    )
+    assert to_json(other.classifier) == to_json(local.classifier)
+    table.loc[9, names[1]] = np.inf
+    table.to_parquet("scored.parquet")
+    with pytest.raises(ModelError, match=r"it has no finite score in column p\.hard"):
+        scrib_mlflow.calibrate(uri, "scored.parquet", "label", engine="spark", **options)

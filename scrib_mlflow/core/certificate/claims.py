@@ -25,7 +25,16 @@ from scrib_mlflow.core.counts import (
     effective_counts,
     sum_groups,
 )
-from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Labels, as_number
+from scrib_mlflow.core.inputs import (
+    NAN,
+    Bools,
+    Floats,
+    Ints,
+    Labelled,
+    Labels,
+    as_number,
+    class_sizes,
+)
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 from scrib_mlflow.core.targets import (
     Constraint,
@@ -316,11 +325,23 @@ def tally_sets(
     weights: Floats | None = None,  # (n,) shares of the highest possible weight
 ) -> Tally:
     """Count the rows of each claim."""
-    members = claim_members(constraints, sets.shape[1])
     certain, wrong = certain_and_wrong(sets, labels)
+    return tally_answers(certain, wrong, labels, constraints, sets.shape[1], groups, weights)
+
+
+def tally_answers(
+    certain: Bools,  # (n,)
+    wrong: Bools,  # (n,)
+    labels: Labels,  # (n,)
+    constraints: Sequence[Constraint],
+    k: int,
+    groups: Ints | None = None,  # (n,) codes from 0
+    weights: Floats | None = None,  # (n,) shares of the highest possible weight
+) -> Tally:
+    """Count the rows of each claim, of which it is known whether they are certain and wrong."""
+    members = claim_members(constraints, k)
     n, n_certain, n_wrong = (
-        members @ np.bincount(part, minlength=sets.shape[1])
-        for part in (labels, labels[certain], labels[wrong])
+        members @ class_sizes(labels, k, rows) for rows in (None, certain, wrong)
     )
     rows = (member[labels] & certain for member in members.astype(np.bool_))
     if groups is not None:

@@ -1,20 +1,40 @@
-"""The split into fit rows and certify rows, and bounded samples of either.
+"""Samples of scored rows: bounded, with all rows of rare classes, and weights for the others.
 
-Both follow from one order of the rows by their hashes (`order_rows`), so that every engine takes
-the same ones: certify rows are the lowest of each class, a sample of the others are the highest.
+Which rows are kept follows from `order_rows` of `core.split` alone, so that every engine keeps the
+same ones: certify rows are the lowest of each class, a sample of the others are the highest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels, as_number
+from scrib_mlflow.core.inputs import (
+    Bools,
+    Floats,
+    Ints,
+    Labels,
+    as_number,
+    class_sizes,
+    distinct_values,
+    fill_rows,
+    new_array,
+    row_blocks,
+    take_rows,
+)
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+
+
+def mix(values: ArrayLike) -> NDArray[np.uint64]:
+    """Return one step of splitmix64 from each value: a permutation that looks like chance."""
+    mixed = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def split_rows(
@@ -31,17 +51,16 @@ def split_rows(
     Every class must have rows to fit and to certify, except those that are waived.
     """
     as_number("certify_fraction", fraction, low=0, high=1)
-    sizes = np.bincount(labels, minlength=len(names))
+    sizes = class_sizes(labels, max(len(names), int(labels.max(initial=-1)) + 1))
     needed = check_sizes(sizes, names, waived)
     if groups is not None:
         certify = _split_groups(groups, fraction, seed)
-        _check_parts(groups, np.where(needed[labels], labels, -1), certify, names)
+        _check_parts(groups, labels, certify, needed, names)
         return certify
     order = order_rows(hashes, labels, seed)
     certify = np.zeros(len(labels), dtype=np.bool_)
     for label in np.flatnonzero(sizes):
-        rows = np.flatnonzero(labels == label)
-        certify[rows[_first(order[rows], fraction)]] = True
+        certify |= _lowest(order, labels == label, share(int(sizes[label]), fraction))
     return certify
 
 
@@ -58,48 +77,16 @@ def check_sizes(sizes: Ints, names: Sequence[str], waived: Sequence[str]) -> Boo
     return needed
 
 
-def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> Bools:
-    """Return the rows of the groups that certify."""
-    distinct, codes = np.unique(groups, return_inverse=True)
-    check_groups_suffice(len(distinct), len(groups))
-    chosen = np.zeros(len(distinct), dtype=np.bool_)
-    chosen[_first(order_of(distinct, np.zeros_like(distinct), seed), fraction)] = True
-    return chosen[codes]
-
-
-def check_groups_suffice(n_groups: int, n_rows: int) -> None:
-    """Raise where there is nothing to split."""
-    if n_groups < 2:
-        raise InvalidDataError(
-            f"all {n_rows} rows are of one group, but groups are split whole; add groups"
-        )
-
-
-def _check_parts(
-    groups: NDArray[np.uint64],
-    labels: Labels,  # -1 where the class does not matter
-    certify: Bools,
-    names: Sequence[str],
-) -> None:
-    """Raise for a class that a part has no rows of."""
-    for part, inside in (("certify", certify), ("fit", ~certify)):
-        lacking = np.setdiff1d(labels[labels >= 0], labels[inside])
-        if len(lacking):
-            n_groups = len(np.unique(groups[labels == lacking[0]]))
-            raise no_group_with(int(lacking[0]), part, n_groups, names)
-
-
-def no_group_with(label: int, part: str, n_groups: int, names: Sequence[str]) -> InvalidDataError:
-    """Return the error for a class that none of a part's groups have, of `n_groups` that do."""
-    return InvalidDataError(
-        f"no group with rows of class {_name(label, names)} is among those to {part}, of "
-        f"{n_groups} that have it; add groups, change certify_fraction or seed, or waive the class "
-        "by name"
-    )
-
-
-def _name(label: int, names: Sequence[str]) -> str:
-    return repr(names[label]) if label < len(names) else str(label)
+def order_rows(
+    hashes: NDArray[np.uint64],  # (n,)
+    labels: Labels,  # (n,)
+    seed: int,
+) -> NDArray[np.uint64]:
+    """Return numbers whose order is that of the rows: certify rows are the lowest of each class."""
+    order = new_array((len(hashes),), np.uint64)
+    for of, occurrences in _occurrences(hashes, labels):
+        order[of] = _order_of(hashes[of], occurrences, seed)
+    return order
 
 
 def share(n: int, fraction: float) -> int:
@@ -107,46 +94,109 @@ def share(n: int, fraction: float) -> int:
     return min(max(math.floor(fraction * n + 0.5), 1), n - 1)
 
 
-def _first(order: NDArray[np.uint64], fraction: float) -> Ints:
-    """Return where the first share of the rows is."""
-    count = share(len(order), fraction)
-    return np.argpartition(order, count)[:count]
+def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> Bools:
+    """Return the rows of the groups that certify."""
+    distinct = distinct_values(groups)
+    n = len(distinct)
+    if n < 2:
+        raise InvalidDataError(
+            f"all {len(groups)} rows are of one group, but groups are split whole; add groups"
+        )
+    order = _order_of(distinct, np.zeros_like(distinct), seed)
+    chosen = _lowest(order, np.ones(n, dtype=np.bool_), share(n, fraction))
+    return fill_rows(
+        len(groups), np.bool_, lambda of: chosen[np.searchsorted(distinct, groups[of])]
+    )
 
 
-def order_rows(
-    hashes: NDArray[np.uint64],  # (n,)
-    labels: Labels,  # (n,)
-    seed: int,
-) -> NDArray[np.uint64]:
-    """Return numbers whose order is that of the rows: certify rows are the lowest of each class."""
-    return order_of(hashes, _occurrences(hashes, labels), seed)
+def _check_parts(
+    groups: NDArray[np.uint64],
+    labels: Labels,
+    certify: Bools,
+    needed: Bools,  # (k,) classes that both parts must have
+    names: Sequence[str],
+) -> None:
+    """Raise for a class that a part has no rows of."""
+    sizes = class_sizes(labels, len(needed))
+    certifying = class_sizes(labels, len(needed), certify)
+    for part, n_rows in (("certify", certifying), ("fit", sizes - certifying)):
+        lacking = np.flatnonzero(needed & (sizes > 0) & (n_rows == 0))
+        if len(lacking):
+            having = len(np.unique(groups[labels == lacking[0]]))
+            raise InvalidDataError(
+                f"no group with rows of class {_name(int(lacking[0]), names)} is among those to "
+                f"{part}, of {having} that have it; add groups, change certify_fraction or seed, "
+                "or waive the class by name"
+            )
 
 
-def order_of(
+def _order_of(
     hashes: NDArray[np.uint64], occurrences: NDArray[np.uint64], seed: int
 ) -> NDArray[np.uint64]:
     """Return the order of rows that are numbered, from 0, among those with their hash and label."""
     return mix(mix(hashes ^ mix(seed % 2**64)) + occurrences)
 
 
-def mix(values: ArrayLike) -> NDArray[np.uint64]:
-    """Return one step of splitmix64 from each value: a permutation that looks like chance."""
-    mixed = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+def _occurrences(
+    hashes: NDArray[np.uint64], labels: Labels
+) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+    """Yield blocks, and the number, from 0, of each row among those with its hash and label."""
+    n = len(hashes)
+    ordered = fill_rows(n, np.uint64, lambda of: hashes[of] ^ mix(labels[of]))
+    ordered.sort()
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    seen = np.zeros(len(repeated), dtype=np.uint64)
+    for of in row_blocks(n):
+        keys = hashes[of] ^ mix(labels[of])
+        numbers = np.zeros(len(keys), dtype=np.uint64)
+        alike = np.flatnonzero(is_among(keys, repeated))
+        codes = np.searchsorted(repeated, keys[alike])
+        numbers[alike] = seen[codes] + _count_up(codes)
+        np.add.at(seen, codes, np.uint64(1))
+        yield of, numbers
 
 
-def _occurrences(hashes: NDArray[np.uint64], labels: Labels) -> NDArray[np.uint64]:
-    """Return the number, from 0, of each row among those with its hash and label."""
-    keys = hashes ^ mix(labels)
-    by_key = np.argsort(keys)
-    sorted_keys = keys[by_key]
-    first = np.r_[True, sorted_keys[1:] != sorted_keys[:-1]]
-    positions = np.arange(len(keys))
-    numbers = np.empty(len(keys), dtype=np.uint64)
-    numbers[by_key] = positions - np.maximum.accumulate(np.where(first, positions, 0))
+def _count_up(codes: Ints) -> NDArray[np.uint64]:
+    """Return the number, from 0, of each code among those like it."""
+    by_code = np.argsort(codes, kind="stable")
+    ordered = codes[by_code]
+    first = np.r_[True, ordered[1:] != ordered[:-1]][: len(codes)]
+    positions = np.arange(len(codes))
+    numbers = np.empty(len(codes), dtype=np.uint64)
+    numbers[by_code] = positions - np.maximum.accumulate(np.where(first, positions, 0))
     return numbers
+
+
+def is_among(values: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> Bools:
+    """Return which values stand among others that are in ascending order."""
+    if not len(ordered):
+        return np.zeros(len(values), dtype=np.bool_)
+    last = len(ordered) - 1
+
+    def among(of: slice) -> Bools:
+        positions = np.minimum(np.searchsorted(ordered, values[of]), last)
+        return ordered[positions] == values[of]
+
+    return fill_rows(len(values), np.bool_, among)
+
+
+def _lowest(order: NDArray[np.uint64], inside: Bools, count: int) -> Bools:
+    """Return which of the rows inside have the lowest numbers; of equal ones the first."""
+    values = take_rows(order, inside)
+    if count >= len(values):
+        return inside
+    values.partition(count)
+    cut = values[count]
+    lowest = inside & (order < cut)
+    left = count - int(np.count_nonzero(lowest))
+    if left:
+        lowest[np.flatnonzero(inside & (order == cut))[:left]] = True
+    return lowest
+
+
+def _name(label: int, names: Sequence[str]) -> str:
+    return repr(names[label]) if label < len(names) else str(label)
 
 
 class Sample(NamedTuple):
@@ -168,8 +218,8 @@ def class_quotas(sizes: ArrayLike, most: int) -> Ints:
     """
     counts = np.asarray(sizes, dtype=np.int64)
     left, cut = most, 0
-    for passed, count in enumerate(np.sort(counts).tolist()):
-        cut = left // (len(counts) - passed)
+    for place, count in enumerate(np.sort(counts).tolist()):
+        cut = left // (len(counts) - place)
         if count > cut:
             break
         left -= count
@@ -180,8 +230,8 @@ def class_quotas(sizes: ArrayLike, most: int) -> Ints:
 
 def class_weights(sizes: ArrayLike, quotas: ArrayLike) -> Floats:
     """Return how many rows of its class each kept row stands for; 1 where all or none are kept."""
-    counts, quota = (np.asarray(values, dtype=np.int64) for values in (sizes, quotas))
-    return np.where(quota > 0, counts / np.maximum(quota, 1), 1.0)
+    counts, kept = (np.asarray(values, dtype=np.int64) for values in (sizes, quotas))
+    return np.where(kept > 0, counts / np.maximum(kept, 1), 1.0)
 
 
 def keep_rows(
@@ -190,12 +240,9 @@ def keep_rows(
     quotas: Ints,  # (k,)
 ) -> Bools:
     """Return which rows to keep: of each class as many as its quota, those of the highest order."""
-    keep = np.zeros(len(labels), dtype=np.bool_)
+    kept = np.zeros(len(labels), dtype=np.bool_)
     for label, quota in enumerate(quotas.tolist()):
-        rows = np.flatnonzero(labels == label)
-        left_out = len(rows) - quota
-        if left_out <= 0:
-            keep[rows] = True
-        elif quota > 0:
-            keep[rows[np.argpartition(order[rows], left_out)[left_out:]]] = True
-    return keep
+        inside = labels == label
+        left_out = int(np.count_nonzero(inside)) - quota
+        kept |= inside & ~_lowest(order, inside, left_out) if left_out > 0 else inside
+    return kept

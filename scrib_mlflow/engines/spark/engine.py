@@ -1,61 +1,55 @@
-"""The Spark engine: rows stay in Spark, which scores and counts them; few come to the driver."""
+"""The Spark engine: Spark reads and scores, and the local engine's lines do the rest."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 from scrib_mlflow import messages, serving
-from scrib_mlflow.engines.base import CalibrationRows, Tables, without_missing
-from scrib_mlflow.engines.spark import columns, rows, udfs
-from scrib_mlflow.engines.spark.columns import Roles, check_keys
-from scrib_mlflow.engines.spark.rows import SparkAnswered, SparkTable, keep, read_frame
-from scrib_mlflow.engines.spark.session import put_back
+from scrib_mlflow.core.certificate.split import is_among
+from scrib_mlflow.core.inputs import fill_rows
+from scrib_mlflow.engines import local
+from scrib_mlflow.engines.base import CalibrationRows, RowsRequest, SmokeTest, Tables
+from scrib_mlflow.engines.spark.scoring import ServedModel, feature_names, score_table
+from scrib_mlflow.engines.spark.tables import SparkTable, first_rows, read_table
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.options import Calibrate
-from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows import hashes, scoring
+from scrib_mlflow.rows.scored import Answered, Scored
+from scrib_mlflow.rows.scoring import Prepared, ScoreOptions, ScoringPlan
+from scrib_mlflow.rows.tables import as_typed, label_indices, missing_features
 
-BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-PARTITIONS = "spark.sql.shuffle.partitions"
-ROWS_EACH = 100_000  # of a partition, where nobody has said how many there are to be
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOKED_AT = 10 * local.TRIED_ROWS  # rows among which some to fit are found, to try the model on
 
 
 class SparkEngine:
-    """Rows in Spark, kept there until the engine is closed."""
+    """Rows that Spark reads and scores."""
 
     def __init__(self, spark: SparkSession) -> None:
         """Work in a session, which outlives the engine."""
         self._spark = spark
-        self._kept: list[DataFrame] = []
-        self._before = {name: spark.conf.get(name, None) for name in (BATCH, PARTITIONS)}
 
-    def close(self) -> None:
-        """Let go of the rows, and of what was set."""
-        for frame in self._kept:
-            frame.unpersist()
-        put_back(self._spark, self._before)
-
-    def read_tables(self, settings: Calibrate) -> Tables[SparkTable]:
+    def read_tables(self, request: RowsRequest) -> Tables[SparkTable]:
         """Read what a calibration is given."""
-        places = {
-            "data": settings.data,
-            "certify_data": settings.certify_data,
-            "path_data": settings.path_data,
-        }
-        found = {}
-        for what, place in places.items():
-            label = None if what == "path_data" else settings.label
-            roles = Roles(what=what, label=label, key=settings.key, group=settings.group)
-            if place is not None:
-                found[what] = read_frame(self._open(what, place, label), place, roles)
+
+        def read(what: str, place: str | None, label: str | None) -> SparkTable | None:
+            if place is None:
+                return None
+            key, group = request.key, request.group
+            return read_table(self._spark, what, place, label, key=key, group=group)
+
+        data = read("data", request.data, request.scoring.label)
+        assert data is not None  # noqa: S101  # for mypy; data is always given
         return Tables(
-            data=found["data"], certify=found.get("certify_data"), path=found.get("path_data")
+            data=data,
+            certify=read("certify_data", request.certify_data, request.scoring.label),
+            path=read("path_data", request.path_data, None),
         )
 
     def make_parts(
@@ -64,11 +58,33 @@ class SparkEngine:
         model: PyFuncModel,
         uri: str,
         example: Any,
-        settings: Calibrate,
+        request: RowsRequest,
     ) -> CalibrationRows:
-        """Score the rows of all tables, and return them by what they are for."""
-        self._prepare(max(each.record.n_rows for each in tables.all()), settings.batch_rows)
-        return rows.make_parts(tables, model, uri, example, settings, self._hold)
+        """Score the rows of all tables with a model, and return them by what they are for."""
+        scoring.check_asked(model, request.scoring)
+        ready: dict[str, Prepared] = {}
+        rows: dict[str, Scored] = {}
+        plan: ScoringPlan | None = None
+        for read in tables.all():
+            found = scoring.ask(model, example, read, read.some_rows(), request.scoring, plan)
+            plan = plan or found
+            _check_labels(read, found.scorer.classes)
+            each, rows[read.what] = _score(read, found, uri, example, request.scoring)
+            ready[read.what] = each
+        certify, path = ready.get("certify_data"), ready.get("path_data")
+        known = Tables(
+            data=ready["data"].table,
+            certify=certify and certify.table,
+            path=path and path.table,
+        )
+        chosen = local.choose(known, ready["data"], request)
+        return local.join_parts(
+            known,
+            [*ready.values()],
+            rows,
+            chosen,
+            lambda fit: _tried(tables.data, ready["data"], [fit, rows["data"]]),
+        )
 
     def read_fresh(
         self,
@@ -80,57 +96,91 @@ class SparkEngine:
         optional: Collection[str] = (),
     ) -> SparkTable:
         """Read labelled rows; a column that key or group names may be missing if `optional`."""
-        frame = self._open("data", place, label)
-        named = without_missing({"key": key, "group": group}, frame.columns, optional)
-        return read_frame(frame, place, Roles(what="data", label=label, **named))
+        return read_table(
+            self._spark, "data", place, label, key=key, group=group, optional=optional
+        )
 
     def answer(
         self, uri: str, table: SparkTable, classes: tuple[str, ...], batch_rows: int
-    ) -> SparkAnswered:
+    ) -> Answered:
         """Let a registered set classifier answer the rows of a table."""
-        self._prepare(table.record.n_rows, batch_rows)
-        frame, roles = table.frame, table.roles
-        labels = columns.find_labels(frame, roles, classes)
+        _check_labels(table, classes)
         model = scoring.load_model(uri)
-        inputs = model.metadata.get_input_schema()
-        names = udfs.feature_names(frame, inputs, [str(roles.label), *table.beside])
+        schema = model.metadata.get_input_schema()
+        names = feature_names(table.frame, schema, [str(table.label), *table.beside])
         if names is None:
-            raise udfs.lacking(frame, inputs, table.what)
-        _try(model, udfs.first_rows(frame, names, scoring.TRIED), table.what)
-        scored = udfs.with_scores(frame, uri, names, inputs, classes, None)
-        slim = columns.identify(scored, roles, labels, names, inputs, len(classes))
-        grouped = roles.group is not None
-        answered = SparkAnswered(
-            frame=self._hold(keep(slim, grouped=grouped)),
-            k=len(classes),
-            grouped=grouped,
-            keyed=roles.key is not None,
+            missing = missing_features(first_rows(table.frame, None, 0), schema)
+            raise InvalidDataError(f"{table.what} cannot be scored: {missing}")
+        some = as_typed(first_rows(table.frame, names, scoring.TRIED), schema)
+        _try(model, some, table.what)
+        served = ServedModel(
+            uri=uri, inputs=tuple(names), schema=schema, classes=classes, source=None
         )
-        record = table.record
-        columns.check_unchanged(answered.frame, frame.columns, record.digest, table.what)
-        check_keys(answered.frame, roles)
-        if answered.n_invalid == answered.n_rows:
+        found = score_table(table, served, (), batch_rows)
+        n = table.record.n_rows
+        invalid = fill_rows(n, np.bool_, lambda of: np.isnan(found.scores[of]).all(axis=1))
+        n_invalid = int(np.count_nonzero(invalid))
+        if n_invalid == n:
             raise InvalidDataError(
-                f"{uri} can score none of the {answered.n_rows:,} rows of {table.what}; are they "
-                "of another kind?"
+                f"{uri} can score none of the {n:,} rows of {table.what}; are they of another kind?"
             )
-        return answered
+        return Answered(
+            table=found.table,
+            scores=found.scores,
+            sets=found.sets,
+            labels=found.table.indices(classes),
+            sums=found.sums,
+            n_invalid=n_invalid,
+        )
 
-    def _prepare(self, n_rows: int, batch_rows: int) -> None:
-        """Choose batches and partitions: each costs time, and too few leave cores idle."""
-        self._spark.conf.set(BATCH, str(batch_rows))
-        context = getattr(self._spark, "sparkContext", None)  # Spark Connect has none
-        if context is not None and not context.getConf().contains(PARTITIONS):
-            wanted = max(context.defaultParallelism, math.ceil(n_rows / ROWS_EACH))
-            self._spark.conf.set(PARTITIONS, str(wanted))
 
-    def _open(self, what: str, place: str, label: str | None) -> DataFrame:
-        return columns.read(self._spark, what, place, label)
+def _check_labels(table: SparkTable, classes: tuple[str, ...]) -> None:
+    """Raise for labels that are no classes, before rows are scored."""
+    if table.labels is not None:
+        place = f"column {table.label!r} of {table.what}, of its different values"
+        label_indices(table.labels, classes, place=place)
 
-    def _hold(self, frame: DataFrame) -> DataFrame:
-        """Return rows that are kept, and remember to let go of them."""
-        self._kept.append(frame)
-        return frame
+
+def _score(
+    read: SparkTable, plan: ScoringPlan, uri: str, example: Any, options: ScoreOptions
+) -> tuple[Prepared, Scored]:
+    """Return a table as the local engine prepares it, and its rows with their scores."""
+    scorer = plan.scorer
+    wanted, named = scoring.score_columns(options)
+    columns = (named or scorer.classes) if wanted == scoring.COLUMNS else ()
+    served = ServedModel(
+        uri=uri,
+        inputs=plan.inputs,
+        schema=scorer.model.metadata.get_input_schema(),
+        classes=scorer.classes,
+        source=scorer.source,
+    )
+    table, sums, scores, _ = score_table(read, served, columns, options.batch_rows)
+    labels = table.indices(scorer.classes)
+    rows = scoring.scored_rows(table, scorer.classes, labels, options.seed, scores, sums)
+    return Prepared(table, scorer, labels, plan.inputs), rows
+
+
+def _tried(read: SparkTable, ready: Prepared, parts: list[Scored]) -> SmokeTest | None:
+    """Return some rows as the local engine reads them, with the scores found in Spark.
+
+    They are fit rows, but a sorted table may begin with others only.
+    """
+    some = first_rows(read.frame, ready.inputs, LOOKED_AT) if ready.inputs else None
+    features = None if some is None else ready.features(some)
+    if features is None:
+        return None
+    sums = hashes.feature_sums(features)
+    ordered = np.sort(sums)
+    for rows in parts:
+        alike = np.flatnonzero(is_among(rows.sums, ordered))
+        places = {int(rows.sums[place]): place for place in alike}
+        found = [row for row, each in enumerate(sums.tolist()) if each in places]
+        found = found[: local.TRIED_ROWS]
+        if found:
+            scores = rows.scores[[places[int(sums[row])] for row in found]]
+            return SmokeTest(features.iloc[found].reset_index(drop=True), scores)
+    return None
 
 
 def _try(model: PyFuncModel, rows: Any, what: str) -> None:

@@ -79,16 +79,11 @@ def settings(active: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        put_back(active, before)
-
-
-def put_back(active: SparkSession, before: Mapping[str, str | None]) -> None:
-    """Set what was set before, and nothing where nothing was."""
-    for name, old in before.items():
-        if old is None:
-            active.conf.unset(name)
-        else:
-            active.conf.set(name, old)
+        for name, old in before.items():
+            if old is None:
+                active.conf.unset(name)
+            else:
+                active.conf.set(name, old)
 
 
 @contextmanager
