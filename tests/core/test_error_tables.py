@@ -15,8 +15,9 @@ from scrib_mlflow.core.bounds import (
     smooth_errors,
     smooth_table,
 )
-from scrib_mlflow.core.loss import RATIO, Ambiguity, Margin, make_objective, term_excess
-from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.core.inputs import check_rows
+from scrib_mlflow.core.loss import RATIO, Margin, make_objective, make_problem, term_excess
+from scrib_mlflow.core.targets import Targets
 from scrib_mlflow.synthetic import draw_scores
 
 MARGINS = [None, -0.75, 1.0, 3.5]
@@ -57,10 +58,9 @@ def test_millions_of_rows_pass_as_often_as_the_margin_says(z):
 
 
 def test_a_search_counts_rows_in_strides_and_finds_the_same_excess():
-    constraints = make_constraints(Targets(risk_targets=0.1), ("a", "b"))
-    weights = np.array([3_000.0, 1_000.0])
+    rows = check_rows(np.eye(2), ["a", "b"], ("a", "b"), [3_000.0, 1_000.0])
     margin = Margin(confidence=0.95, certify_rows=400_000, z=1.0)
-    objective = make_objective(constraints, weights, Ambiguity(), margin, counted=False)
+    objective = make_objective(make_problem(rows, Targets(risk_targets=0.1)), margin)
     assert len(objective.tables) < 20_000
     assert objective.terms[0, RATIO] < 100  # 100 certify rows a row, in strides
     for c, certain, wrong in ((0, 2_500.0, 300.0), (1, 700.25, 90.0)):
