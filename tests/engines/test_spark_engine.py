@@ -169,7 +169,7 @@ def test_rows_that_cannot_be_scored_abstain_alike_and_scores_in_columns_are_take
         for engine in ({}, {"engine": "spark"})
     )
     assert to_json(other.classifier) == to_json(local.classifier)
-    table.loc[9, names[1]] = np.inf
+    table.loc[2400, names[1]] = np.inf  # beyond the rows that are tried first
     table.to_parquet("scored.parquet")
     with pytest.raises(ModelError, match=r"it has no finite score in column p\.hard"):
         scrib_mlflow.calibrate(uri, "scored.parquet", "label", engine="spark", **options)
