@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from scrib_mlflow.engines.base import (
     RowsRequest,
     SmokeTest,
     Tables,
+    without_missing,
 )
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import Base, DataRecord
@@ -30,7 +31,7 @@ from scrib_mlflow.rows import hashes, scoring, tables
 from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.scored import Answered, Scored
 from scrib_mlflow.rows.scoring import Prepared, prepare, score
-from scrib_mlflow.rows.tables import Table, counted, read_rows
+from scrib_mlflow.rows.tables import Table, counted, read_rows, read_source
 
 TRIED_ROWS = 200  # answered by the logged model before it is registered
 
@@ -268,3 +269,40 @@ def answer(
     for row, members in enumerate(answers["prediction_set"]):
         sets[row, [index[name] for name in members]] = True
     return scores, sets, len(features) - len(scored)
+
+
+class LocalEngine:
+    """Rows in this process: inputs batch by batch, large arrays on the disk."""
+
+    def read_tables(self, request: RowsRequest) -> Tables[Table]:
+        """Read what a calibration is given."""
+        return read_tables(request)
+
+    def make_parts(
+        self,
+        tables: Tables[Table],
+        model: PyFuncModel,
+        uri: str,  # other processes would load it from there
+        example: Any,
+        request: RowsRequest,
+    ) -> CalibrationRows:
+        """Score the rows of all tables, and return them by what they are for."""
+        return make_parts(tables, model, example, request)
+
+    def read_fresh(
+        self,
+        place: str,
+        label: str,
+        *,
+        key: str | None,
+        group: str | None,
+        optional: Collection[str] = (),
+    ) -> Table:
+        """Read labelled rows; a column that key or group names may be missing if `optional`."""
+        source = tables.open_table("data", place, label)
+        named = without_missing({"key": key, "group": group}, source.columns, optional)
+        return read_source("data", place, source, label, **named)
+
+    def answer(self, uri: str, table: Table, classes: tuple[str, ...], batch_rows: int) -> Answered:
+        """Let a registered set classifier answer the rows of a table."""
+        return answer_table(uri, table, classes, batch_rows)

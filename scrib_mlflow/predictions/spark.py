@@ -23,16 +23,18 @@ from scrib_mlflow.engines.spark.scoring import quietly
 from scrib_mlflow.engines.spark.tables import read
 from scrib_mlflow.errors import InvalidDataError, OutputError
 from scrib_mlflow.predictions.answers import (
+    MANIFEST,
     NUMBERS,
     SERVED,
     PredictRequest,
     Written,
+    check_replaceable,
     complete,
+    local_path,
     refusal,
     whole_rows,
     without_gaps,
 )
-from scrib_mlflow.predictions.files import MANIFEST, check_replaceable, local_path
 from scrib_mlflow.results import Predictions, to_json
 from scrib_mlflow.rows import hashes
 

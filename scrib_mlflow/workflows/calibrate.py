@@ -19,6 +19,7 @@ from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibrat
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import Targets, enforced, make_constraints
+from scrib_mlflow.engines import doing, open_engine
 from scrib_mlflow.engines.base import (
     CalibrationRows,
     RowsRequest,
@@ -28,7 +29,6 @@ from scrib_mlflow.engines.base import (
     shown_rows,
     sorted_sample,
 )
-from scrib_mlflow.engines.opening import doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate, Settings

@@ -1,4 +1,7 @@
-"""Evaluate: measure a registered set classifier on labelled rows."""
+"""Evaluate: measure a registered set classifier on labelled rows.
+
+`ScribEvaluator` does the same as a plugin of `mlflow.models.evaluate`.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,39 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import mlflow
+import numpy as np
+import pandas as pd
+from mlflow.exceptions import MlflowException
+from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
+from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
+from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow import messages
-from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers
-from scrib_mlflow.engines.opening import doing, open_engine
+from scrib_mlflow.core.certificate import tally_sets
+from scrib_mlflow.core.reports import SetReport, report_counts
+from scrib_mlflow.core.targets import make_constraints
+from scrib_mlflow.engines import doing, open_engine
+from scrib_mlflow.engines.base import (
+    ANY_TARGET,
+    Engine,
+    compare_with_calibration,
+    report_answers,
+    with_groups,
+)
+from scrib_mlflow.engines.local import answer
+from scrib_mlflow.errors import ScribError
 from scrib_mlflow.options import EngineName, Evaluate
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.registry.runs import report_metrics
-from scrib_mlflow.report import words
-from scrib_mlflow.report.facts import Facts
+from scrib_mlflow.report import figures, words
+from scrib_mlflow.report.facts import Facts, class_table
 from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
+from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.hashes import Overlap
-from scrib_mlflow.rows.scored import Answered, TableLike
+from scrib_mlflow.rows.scored import Answered, TableLike, count_answers
 
 LOGGER = logging.getLogger(__name__)
 
@@ -172,3 +192,103 @@ def summary(done: Evaluation) -> str:
     # an evaluation does not say how many shared rows chance explains: any one proves nothing here
     facts = _facts(done, overlapping=bool(done.n_shared))
     return words.terminal(words.summarize(facts, done.model_uri, where))
+
+
+KNOWN = ("confidence", "batch_rows")  # of evaluator_config
+FOLDER = "scrib"
+
+
+class ScribEvaluator(ModelEvaluator):
+    """Measures a set classifier on labelled rows, as the command `evaluate` does."""
+
+    @classmethod
+    def can_evaluate(cls, *, model_type: str, evaluator_config: Any, **kwargs: Any) -> bool:
+        """Return whether this is a classifier."""
+        return model_type == "classifier"
+
+    def evaluate(
+        self,
+        *,
+        model_type: str,
+        dataset: Any,
+        run_id: str,
+        evaluator_config: dict[str, Any] | None,
+        model: PyFuncModel | None = None,
+        model_id: str | None = None,
+        **kwargs: Any,
+    ) -> EvaluationResult:
+        """Log metrics, a table, a figure and a report to the run, and return them."""
+        try:
+            return _evaluate(dataset, run_id, evaluator_config or {}, model, model_id)
+        except ScribError as error:
+            raise MlflowException.invalid_parameter_value(str(error)) from error
+
+
+def _evaluate(
+    dataset: Any,
+    run_id: str,
+    config: dict[str, Any],
+    model: PyFuncModel | None,
+    model_id: str | None,
+) -> EvaluationResult:
+    unknown = sorted(set(config) - set(KNOWN))
+    if unknown:
+        raise ScribError(f"evaluator_config has no {unknown[0]!r}; known are {', '.join(KNOWN)}")
+    if model is None or dataset.labels_data is None:
+        raise ScribError(
+            "the scrib evaluator needs a model and labels: give the model's URI and targets"
+        )
+    none = {"model_uri": "-", "data": "-", "label": "-"}  # MLflow passes these in its own way
+    settings = read_settings(Evaluate, none | config)
+    record = _read_record(model)
+    report, n_invalid = _measure(model, record, dataset, settings)
+    metrics = report_metrics(report) | {"n_invalid": float(n_invalid)}
+    defined = {name: value for name, value in metrics.items() if not np.isnan(value)}
+    title = f"{record.base.name}, {report.n:,} rows"
+    table = class_table(report, record.risk_targets)
+    figure = figures.class_figure(table, title=title)
+    path, text = f"{FOLDER}/report.json", to_json(report)
+    with runs.resumed(run_id):
+        runs.log_metrics(defined, model_id=model_id or model.metadata.model_id)
+        runs.log_rows(table.records(), f"{FOLDER}/classes.json")
+        runs.log_texts_and_figures({path: text}, {f"{FOLDER}/classes.png": figure})
+    artifact = JsonEvaluationArtifact(uri=f"runs:/{run_id}/{path}", content=text)
+    return EvaluationResult(metrics=defined, artifacts={"scrib_report": artifact})
+
+
+def _read_record(model: PyFuncModel) -> SetClassifier:
+    """Return what a loaded model says of itself."""
+    model_id = model.metadata.model_id
+    if not (model.metadata.metadata or {}).get("scrib_schema_version") or not model_id:
+        raise ScribError(
+            "the scrib evaluator measures set classifiers; make one of this model with calibrate"
+        )
+    return read_stored(f"models:/{model_id}").record
+
+
+def _measure(
+    model: PyFuncModel, record: SetClassifier, dataset: Any, settings: Evaluate
+) -> tuple[SetReport, int]:
+    """Return what the sets that the model serves are worth, and how many rows it cannot score."""
+    columns, classes = pd.DataFrame(dataset.features_data), record.classes
+    inputs = model.metadata.get_input_schema()
+    features = tables.features(columns, inputs, [])
+    if features is None:
+        raise ScribError(f"data cannot be scored: {tables.missing_features(columns, inputs)}")
+    values = pd.Series(np.asarray(dataset.labels_data))
+    labels = tables.label_indices(values, classes, place="targets")
+    parts, n_invalid = [], 0
+    for start in range(0, len(features), settings.batch_rows):
+        batch = features.iloc[start : start + settings.batch_rows].reset_index(drop=True)
+        alone = len(batch) == len(features)
+        _, answered, invalid = answer(model, batch, classes, start, "data", alone=alone)
+        parts.append(answered)
+        n_invalid += invalid
+    sets = np.concatenate(parts)
+    counts = count_answers(sets, labels)
+    report = report_counts(counts, classes, settings.confidence, counted=True)
+    if record.group is not None and record.group in columns:
+        groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
+        claims = make_constraints(ANY_TARGET, classes)
+        report = with_groups(report, tally_sets(sets, labels, claims, groups))
+    return report, n_invalid

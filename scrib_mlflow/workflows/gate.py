@@ -23,8 +23,8 @@ from scrib_mlflow.core.targets import (
     known_classes,
     make_constraints,
 )
+from scrib_mlflow.engines import open_engine
 from scrib_mlflow.engines.base import report_answers
-from scrib_mlflow.engines.opening import open_engine
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.options import Gate
 from scrib_mlflow.parameters import read_settings

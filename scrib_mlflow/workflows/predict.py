@@ -1,4 +1,4 @@
-"""Predict: answer the rows of a table with a registered set classifier, into parquet files."""
+"""Predict: answer the rows of a table with a registered set classifier, into parquet answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 import scrib_mlflow
-from scrib_mlflow.engines.opening import doing, session_options
+from scrib_mlflow.engines import doing, session_options
 from scrib_mlflow.errors import InvalidSettingsError, OutputError
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.predictions import answers, files
+from scrib_mlflow.predictions import answers
 from scrib_mlflow.predictions.answers import PredictRequest, Written
 from scrib_mlflow.records import DataRecord, seal
 from scrib_mlflow.registry import runs, stores
@@ -56,7 +56,7 @@ class Job:
 
 
 def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predicted:
-    """Answer the rows of a table with a registered set classifier, into parquet files.
+    """Answer the rows of a table with a registered set classifier, into parquet answers.
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ def run(settings: Predict) -> Predicted:
             explain=settings.explain,
         ),
     )
-    output = files.local_path(settings.output)
+    output = answers.local_path(settings.output)
     if output is not None:
-        files.check_apart(output, settings.data)
+        answers.check_apart(output, settings.data)
     if settings.engine == "spark":
         return _answer_in_spark(job, options)
     if output is None:
@@ -118,22 +118,22 @@ def _answer_here(job: Job, output: Path) -> Predicted:
     settings, request = job.settings, job.request
     source = tables.open_table("data", settings.data, None)
     features = answers.check_columns(request, settings.data, source.columns)
-    files.check_free(output, overwrite=settings.overwrite)
+    answers.check_free(output, overwrite=settings.overwrite)
     some_rows = next(source.batches(SOME_ROWS))
     with runs.open_run(f"predict {job.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
-        with files.new_folder(output, overwrite=settings.overwrite) as folder:
+        with answers.new_folder(output, overwrite=settings.overwrite) as folder:
             LOGGER.info(f"loading {job.model_uri}")
             model = scoring.load_model(job.model_uri)
             batches = answers.answer_table(model, source, features, request, settings.batch_rows)
             part_rows = PART_BATCHES * settings.batch_rows
-            written = files.write_answers(output, folder, batches, source.columns, part_rows)
+            written = answers.write_answers(output, folder, batches, source.columns, part_rows)
             _check_counts(written, source.n_rows)
             if _none_scored(written):
                 row = some_rows[features].head(1)
                 raise answers.none_scored(model, row, request.inputs, settings.data)
             record = make_record(job, written, run_id)
-            files.write_manifest(output, folder, record)
+            answers.write_manifest(output, folder, record)
         log_predictions(record, some_rows, str(output))
     return Predicted(output=str(output), predictions=record)
 
@@ -173,7 +173,7 @@ def _check_counts(written: Written, n_rows: int) -> None:
     if written.n_rows != n_rows:
         raise OutputError(
             f"data had {n_rows:,} rows, but {written.n_rows:,} answers were written, so the output "
-            f"gets no {files.MANIFEST}; delete it if it is there, and run the same command again "
+            f"gets no {answers.MANIFEST}; delete it if it is there, and run the same command again "
             "when nothing writes to the data or the output"
         )
 

@@ -20,7 +20,7 @@ from mlflow.types import ColSpec, DataType, Schema
 
 import scrib_mlflow
 from scrib_mlflow.errors import InvalidDataError, OutputError, ScribError
-from scrib_mlflow.predictions import answers as predictions, files
+from scrib_mlflow.predictions import answers as predictions
 from tests.models import CLASSES, FEATURES, draw_table
 
 SERVED = {
@@ -319,7 +319,7 @@ def test_a_full_disk_is_an_error_and_leaves_what_was_there(loose, before, monkey
         write_table(table, file)
         written.append(file.name)
 
-    monkeypatch.setattr(files.pq, "write_table", full)
+    monkeypatch.setattr(predictions.pq, "write_table", full)
     with pytest.raises(OutputError, match="out cannot be written: No space left on device; make"):
         scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10, overwrite=True)
     assert len(written) == 2
@@ -360,14 +360,14 @@ def test_an_output_is_put_back_where_the_new_one_cannot_take_its_name(loose, row
 
 
 def test_of_two_runs_the_later_one_does_not_replace_the_earlier(loose, rows, monkeypatch):
-    write_manifest = files.write_manifest
+    write_manifest = predictions.write_manifest
 
     def meanwhile(*rest):
-        monkeypatch.setattr(files, "write_manifest", write_manifest)
+        monkeypatch.setattr(predictions, "write_manifest", write_manifest)
         scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name")
         write_manifest(*rest)
 
-    monkeypatch.setattr(files, "write_manifest", meanwhile)
+    monkeypatch.setattr(predictions, "write_manifest", meanwhile)
     with pytest.raises(OutputError, match="output out is there"):
         scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="number")
     assert names() == ["out"]
@@ -381,7 +381,7 @@ def test_data_that_changes_while_it_is_read_is_refused(loose, rows, monkeypatch)
         os.utime("rows.parquet", ns=(1, 1))
         return count(table)
 
-    monkeypatch.setattr(files, "count_reasons", change)
+    monkeypatch.setattr(predictions, "count_reasons", change)
     with pytest.raises(InvalidDataError, match="changed while it was read"):
         scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", batch_rows=10)
     assert names() == []

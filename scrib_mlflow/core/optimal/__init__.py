@@ -3,8 +3,7 @@
 It needs calibrated probabilities, so recalibration lives here too.
 """
 
-from scrib_mlflow.core.optimal.fit import fit_optimal
-from scrib_mlflow.core.optimal.gap import AbstentionGap, measure_gap
+from scrib_mlflow.core.optimal.fit import AbstentionGap, fit_optimal, measure_gap
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
 
 __all__ = ["AbstentionGap", "fit_optimal", "fit_recalibration", "measure_gap", "recalibrate"]

@@ -5,20 +5,24 @@ probabilities, so labels first recalibrate the scores; without labels the scores
 are. The rule as it is served is then counted on its own rows. Where it misses a target there, be
 it for the labels or for ties, the solver aims lower; where labels say, beyond their noise, that it
 has room, higher. The round with the least loss is kept.
+
+The gap says how much of the abstention the scores make inevitable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
+from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
 from scrib_mlflow.core.dual import (
     Requirements,
+    abstention_bound,
     certain_bound,
     prices,
     risk_requirements,
@@ -32,6 +36,7 @@ from scrib_mlflow.core.inputs import (
     check_scores,
     check_seed,
     labels_for,
+    row_blocks,
 )
 from scrib_mlflow.core.loss import (
     CERTAIN,
@@ -42,8 +47,15 @@ from scrib_mlflow.core.loss import (
     make_problem,
 )
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
-from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, make_sets, with_candidates
-from scrib_mlflow.core.targets import Constraint, Target, Targets, own_targets
+from scrib_mlflow.core.rules import (
+    Fit,
+    OptimalRule,
+    Recalibration,
+    Rule,
+    make_sets,
+    with_candidates,
+)
+from scrib_mlflow.core.targets import Constraint, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidTargetsError
 
 MANY_CLASSES = 20  # with so many classes, those with few rows share a multiplier
@@ -294,3 +306,69 @@ def _off_target(
             noise = 0.0 if soft else ERRORS * np.sqrt(target * (1 - target) / certain[g])
             off[g] = min((rate + noise) / target, 1.0)
     return off
+
+
+MOST_ROWS = 20_000  # that prices are taken from
+LEAST_RISK = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbstentionGap:
+    """A rule's abstention beside the least that any rule of these scores can reach.
+
+    All by soft counts: recalibrated scores take the place of labels.
+    """
+
+    abstention_rate: float  # of the rule
+    bound: float  # of any rule that keeps the targets
+    bound_at_risks: float  # of any rule whose risks are not above this rule's
+    n_rows: int
+
+
+def measure_gap(
+    rule: Rule,
+    scores: Floats,
+    constraints: Sequence[Constraint],
+    recalibration: Recalibration,
+    fit_scores: Floats,
+    seed: int,
+    fit_weights: Floats | None = None,
+) -> AbstentionGap:
+    """Hold a rule against the best possible on rows whose labels are not looked at.
+
+    Prices come from `fit_scores`, so that on other rows the bounds do not flatter. The weights of
+    the fit rows count in the prices, and in all else where they are the rows themselves.
+    """
+    risks = claimed(constraints)
+    chances = recalibrate(recalibration, scores)
+    same = fit_scores is scores
+    weights = np.ones(len(scores)) if fit_weights is None or not same else fit_weights
+    no_labels = np.zeros(0, dtype=np.int32)
+    counts = add_counts(
+        count_sets(
+            make_sets(rule, scores[of]), no_labels, chances[of] * weights[of, None], weights[of]
+        )
+        for of in row_blocks(len(scores))
+    )
+    by_risk, _ = constraint_counts(counts, risks)
+    reached = []
+    for constraint, counters in zip(risks, by_risk, strict=True):
+        if counters[CERTAIN] > 0:  # a rule that never answers has no risk
+            risk = 1.0 - counters[RIGHT] / counters[CERTAIN]
+            reached.append(replace(constraint, target=float(np.clip(risk, LEAST_RISK, 1.0))))
+    bound = partial(
+        abstention_bound,
+        chances,
+        weights,
+        seed=seed,
+        priced_by=chances if same else recalibrate(recalibration, fit_scores),
+        price_weights=fit_weights,
+        most_rows=MOST_ROWS,
+    )
+    least = bound(risks)
+    return AbstentionGap(
+        abstention_rate=float(1.0 - counts.all_certain / weights.sum()),
+        bound=least,
+        bound_at_risks=bound(reached) if reached else least,
+        n_rows=len(scores),
+    )
