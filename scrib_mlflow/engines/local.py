@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow import messages, serving
 from scrib_mlflow.core.certificate import split_rows
-from scrib_mlflow.core.certificate.split import is_among
-from scrib_mlflow.core.inputs import NAN, distinct_values, new_array, take_rows
+from scrib_mlflow.core.inputs import NAN, distinct_values, is_among, new_array, take_rows
 from scrib_mlflow.engines.base import (
     CERTIFY,
     CERTIFY_WITH_PATH,

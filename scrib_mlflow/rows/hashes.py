@@ -16,8 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import special
 
 from scrib_mlflow.core.bounds import risk_upper
-from scrib_mlflow.core.certificate.split import is_among, mix
-from scrib_mlflow.core.inputs import fill_rows, sorted_values, take_rows
+from scrib_mlflow.core.inputs import fill_rows, is_among, mix, sorted_values, take_rows
 from scrib_mlflow.errors import InvalidDataError
 
 LABEL = "\0label"  # no column of a file is called so

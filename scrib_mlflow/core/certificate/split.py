@@ -22,19 +22,13 @@ from scrib_mlflow.core.inputs import (
     class_sizes,
     distinct_values,
     fill_rows,
+    is_among,
+    mix,
     new_array,
     row_blocks,
     take_rows,
 )
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
-
-
-def mix(values: ArrayLike) -> NDArray[np.uint64]:
-    """Return one step of splitmix64 from each value: a permutation that looks like chance."""
-    mixed = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def split_rows(
@@ -166,19 +160,6 @@ def _count_up(codes: Ints) -> NDArray[np.uint64]:
     numbers = np.empty(len(codes), dtype=np.uint64)
     numbers[by_code] = positions - np.maximum.accumulate(np.where(first, positions, 0))
     return numbers
-
-
-def is_among(values: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> Bools:
-    """Return which values stand among others that are in ascending order."""
-    if not len(ordered):
-        return np.zeros(len(values), dtype=np.bool_)
-    last = len(ordered) - 1
-
-    def among(of: slice) -> Bools:
-        positions = np.minimum(np.searchsorted(ordered, values[of]), last)
-        return ordered[positions] == values[of]
-
-    return fill_rows(len(values), np.bool_, among)
 
 
 def _lowest(order: NDArray[np.uint64], inside: Bools, count: int) -> Bools:

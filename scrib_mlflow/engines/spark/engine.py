@@ -10,8 +10,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow import messages, serving
-from scrib_mlflow.core.certificate.split import is_among
-from scrib_mlflow.core.inputs import fill_rows
+from scrib_mlflow.core.inputs import fill_rows, is_among
 from scrib_mlflow.engines import local
 from scrib_mlflow.engines.base import CalibrationRows, RowsRequest, SmokeTest, Tables
 from scrib_mlflow.engines.spark.scoring import ServedModel, feature_names, score_table

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from scrib_mlflow.core.certificate import split_rows
-from scrib_mlflow.core.certificate.split import mix
+from scrib_mlflow.core.inputs import mix
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, ScribError
 
 MASK = 2**64 - 1
