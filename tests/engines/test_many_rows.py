@@ -13,7 +13,6 @@ import pytest
 
 import scrib_mlflow
 from scrib_mlflow.core import inputs
-from scrib_mlflow.core.targets import Targets
 from scrib_mlflow.engines import base
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.results import to_json
@@ -101,7 +100,7 @@ def test_a_sample_holds_all_of_rare_classes_and_its_weights_add_up(mixture):
 
 def scored_rows():
     uri = "models:/base/1"
-    options = scoring.ScoringOptions(label="label", targets=Targets())
+    options = scoring.ScoreOptions(label="label")
     table = tables.read_rows("data", "rows.parquet", "label")
     (ready,) = scoring.prepare(
         scoring.load_model(uri), scoring.input_example(uri), [table], options
