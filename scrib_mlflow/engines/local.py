@@ -26,6 +26,7 @@ from scrib_mlflow.engines.base import (
 )
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import Base, DataRecord
+from scrib_mlflow.registry import models
 from scrib_mlflow.rows import hashes, scoring, tables
 from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.scored import Answered, Scored
@@ -72,7 +73,7 @@ def choose_as_calibrate(
     base: Base, tables: Tables[Table], request: RowsRequest
 ) -> tuple[Prepared, NDArray[np.bool_]]:
     """Return the rows of data, not yet scored, and which of them calibrate would certify on."""
-    model = scoring.load_model(base.uri)
+    model = models.load_model(base.uri)
     (ready,) = prepare(model, scoring.input_example(base.uri), tables.all(), request.scoring)
     chosen = choose(tables, ready, request)
     assert chosen is not None  # noqa: S101  # for mypy; mode=certified has rows to certify
@@ -205,7 +206,7 @@ def refuse_overlap(what: str, found: hashes.Overlap) -> None:
 def answer_table(uri: str, table: Table, classes: tuple[str, ...], batch_rows: int) -> Answered:
     """Let a registered set classifier answer the rows of a table."""
     labels = table.indices(classes)
-    model = scoring.load_model(uri)
+    model = models.load_model(uri)
     batches = counted(table.source, batch_rows, f"scoring {table.what}")
     n, k = table.source.n_rows, len(classes)
     scores, sets = new_array((n, k), np.float64), new_array((n, k), np.bool_)

@@ -17,6 +17,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature, infer_signature
 from mlflow.models.model import ModelInfo
+from mlflow.pyfunc import PyFuncModel
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
 from scrib_mlflow import serving
@@ -47,6 +48,22 @@ class Stored(NamedTuple):
 
     record: SetClassifier
     text: str
+
+
+def load_model(uri: str) -> PyFuncModel:
+    """Return a registered model, or say what is missing to load it."""
+    try:
+        return mlflow.pyfunc.load_model(uri)
+    except ImportError as error:
+        raise ModelError(
+            f"{uri} cannot be loaded: {error}; install what it needs with "
+            f'pip install -r $(python -c "import mlflow; '
+            f"print(mlflow.pyfunc.get_model_dependencies('{uri}'))\")"
+        ) from error
+    except Exception as error:
+        raise ModelError(
+            f"{uri} cannot be loaded: {type(error).__name__}: {reason(error)}"
+        ) from error
 
 
 def read_stored(uri: str) -> Stored:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
@@ -101,22 +100,6 @@ class Prepared(NamedTuple):
             return None
         schema = self.scorer.model.metadata.get_input_schema()
         return tables.as_typed(rows[list(self.inputs)], schema)
-
-
-def load_model(uri: str) -> PyFuncModel:
-    """Return a registered model, or say what is missing to load it."""
-    try:
-        return mlflow.pyfunc.load_model(uri)
-    except ImportError as error:
-        raise ModelError(
-            f"{uri} cannot be loaded: {error}; install what it needs with "
-            f'pip install -r $(python -c "import mlflow; '
-            f"print(mlflow.pyfunc.get_model_dependencies('{uri}'))\")"
-        ) from error
-    except Exception as error:
-        raise ModelError(
-            f"{uri} cannot be loaded: {type(error).__name__}: {reason(error)}"
-        ) from error
 
 
 def check_is_base(base: Base) -> None:

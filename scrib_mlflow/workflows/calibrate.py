@@ -122,7 +122,7 @@ def run(settings: Calibrate) -> Calibration:
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
         LOGGER.info(f"loading {base.uri}")
-        model = scoring.load_model(base.uri)
+        model = models.load_model(base.uri)
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)

@@ -18,10 +18,10 @@ from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
 from scrib_mlflow.predictions.answers import PredictRequest, Written
 from scrib_mlflow.records import DataRecord, seal
-from scrib_mlflow.registry import runs, stores
+from scrib_mlflow.registry import models, runs, stores
 from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.results import PartRecord, Predictions, to_json
-from scrib_mlflow.rows import scoring, tables
+from scrib_mlflow.rows import tables
 
 LOGGER = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def _answer_here(job: Job, output: Path) -> Predicted:
         runs.log_parameters(run_id, settings.model_dump())
         with answers.new_folder(output, overwrite=settings.overwrite) as folder:
             LOGGER.info(f"loading {job.model_uri}")
-            model = scoring.load_model(job.model_uri)
+            model = models.load_model(job.model_uri)
             batches = answers.answer_table(model, source, features, request, settings.batch_rows)
             part_rows = PART_BATCHES * settings.batch_rows
             written = answers.write_answers(output, folder, batches, source.columns, part_rows)
@@ -159,7 +159,7 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
             some_rows = spark.first_rows(frame, SOME_ROWS)
             if _none_scored(written):
                 spark.delete(frame.sparkSession, place)
-                model = scoring.load_model(job.model_uri)
+                model = models.load_model(job.model_uri)
                 row = some_rows[features].head(1)
                 raise answers.none_scored(model, row, request.inputs, settings.data)
             record = make_record(job, written, run_id)

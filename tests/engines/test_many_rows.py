@@ -15,6 +15,7 @@ import scrib_mlflow
 from scrib_mlflow.core import inputs
 from scrib_mlflow.engines import base
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.registry import models
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows import scoring, tables
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
@@ -102,9 +103,7 @@ def scored_rows():
     uri = "models:/base/1"
     options = scoring.ScoreOptions(label="label")
     table = tables.read_rows("data", "rows.parquet", "label")
-    (ready,) = scoring.prepare(
-        scoring.load_model(uri), scoring.input_example(uri), [table], options
-    )
+    (ready,) = scoring.prepare(models.load_model(uri), scoring.input_example(uri), [table], options)
     return scoring.score(ready, options)
 
 

@@ -10,8 +10,9 @@ from mlflow.models import infer_signature
 from sklearn.linear_model import LogisticRegression
 
 from scrib_mlflow.errors import InvalidDataError, InvalidScoresError, InvalidSettingsError
+from scrib_mlflow.registry.models import load_model
 from scrib_mlflow.rows import scoring, tables
-from scrib_mlflow.rows.scoring import input_example, load_model
+from scrib_mlflow.rows.scoring import input_example
 from tests.flavours import NEW, TABLE, TRAINED, binary, calibrated, check_served, register
 from tests.models import CLASSES, FEATURES
 

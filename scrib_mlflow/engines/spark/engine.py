@@ -16,6 +16,7 @@ from scrib_mlflow.engines.base import CalibrationRows, RowsRequest, SmokeTest, T
 from scrib_mlflow.engines.spark.scoring import ServedModel, feature_names, score_table
 from scrib_mlflow.engines.spark.tables import SparkTable, first_rows, read_table
 from scrib_mlflow.errors import InvalidDataError
+from scrib_mlflow.registry import models
 from scrib_mlflow.rows import hashes, scoring
 from scrib_mlflow.rows.scored import Answered, Scored
 from scrib_mlflow.rows.scoring import Prepared, ScoreOptions, ScoringPlan
@@ -104,7 +105,7 @@ class SparkEngine:
     ) -> Answered:
         """Let a registered set classifier answer the rows of a table."""
         _check_labels(table, classes)
-        model = scoring.load_model(uri)
+        model = models.load_model(uri)
         schema = model.metadata.get_input_schema()
         names = feature_names(table.frame, schema, [str(table.label), *table.beside])
         if names is None:
