@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from scrib_mlflow.core import inputs
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
 from scrib_mlflow.core.counts import (
     Counts,
@@ -18,13 +19,7 @@ from scrib_mlflow.core.counts import (
     effective_counts,
     sum_groups,
 )
-from scrib_mlflow.core.inputs import (
-    NAN,
-    Bools,
-    Floats,
-    Ints,
-    as_number,
-)
+from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 
 Band = tuple[float, float]
@@ -99,7 +94,7 @@ def evaluate_sets(
     -------
     SetReport
     """
-    as_number("confidence", confidence, low=0, high=1)
+    inputs.as_number("confidence", confidence, low=0, high=1)
     rows, sets = predict_rows(
         scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust
     )

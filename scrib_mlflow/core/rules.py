@@ -16,21 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scrib_mlflow.core.inputs import (
-    NAN,
-    SLACK,
-    Bools,
-    Floats,
-    Labelled,
-    Labels,
-    as_floats,
-    as_number,
-    check_rows,
-    check_scores,
-    check_trust,
-    fill_rows,
-    row_blocks,
-)
+from scrib_mlflow.core import inputs
+from scrib_mlflow.core.inputs import NAN, SLACK, Bools, Floats, Labelled, Labels
 from scrib_mlflow.core.targets import Kind
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.serving import answer_values, recalibrated, rule_sets
@@ -148,10 +135,10 @@ def predict_sets(
     -------
     (n, k) bool array, True where the class is in the set.
     """
-    checked = check_scores(scores, least_rows=0)
+    checked = inputs.check_scores(scores, least_rows=0)
     rule = getattr(rule, "rule", rule)
     if not isinstance(rule, ThresholdRule | SelectiveRule | TopRule | OptimalRule):
-        values = as_floats("thresholds", rule).ravel().tolist()
+        values = inputs.as_floats("thresholds", rule).ravel().tolist()
         rule = ThresholdRule(thresholds=tuple(values))
     _check_numbers(rule, checked.shape[1])
     return make_sets(rule, checked, _check_trust(rule, trust, len(checked)))
@@ -169,9 +156,9 @@ def predict_rows(
 ) -> tuple[Labelled, Bools]:
     """Return checked rows and the sets of a rule on them; class names are those of a fit."""
     names = rule.classes if isinstance(rule, Fit) and classes is None else classes
-    rows = check_rows(scores, labels, names, sample_weight, least_rows=1, hard=hard)
+    rows = inputs.check_rows(scores, labels, names, sample_weight, least_rows=1, hard=hard)
     if trust is not None:
-        trust = check_trust(trust, len(rows.used))[rows.used]
+        trust = inputs.check_trust(trust, len(rows.used))[rows.used]
     plain = rule.rule if isinstance(rule, Fit) else rule
     return rows, predict_sets(rows.scores, plain, trust=trust)
 
@@ -180,7 +167,7 @@ def make_sets(rule: Rule, scores: Floats, trust: Floats | None = None) -> Bools:
     """Return the sets of a rule as it is served, block by block: no row depends on another."""
     plain = asdict(rule)
     sets = np.empty(scores.shape, dtype=np.bool_)
-    for of in row_blocks(len(scores)):
+    for of in inputs.row_blocks(len(scores)):
         sets[of] = rule_sets(plain, scores[of], None if trust is None else trust[of])
     return sets
 
@@ -222,7 +209,7 @@ def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> Floats | None:
         return None
     if not needed:
         raise ScribError("trust is given, but the rule does not use it; leave it out")
-    return check_trust(trust, n)
+    return inputs.check_trust(trust, n)
 
 
 def with_candidates(
@@ -251,7 +238,7 @@ def with_candidates(
     -------
     OptimalRule
     """
-    rows = check_rows(scores, labels, classes, least_rows=1, hard=True)
+    rows = inputs.check_rows(scores, labels, classes, least_rows=1, hard=True)
     return place_candidates(rule, rows.scores, rows.labels, coverage)
 
 
@@ -259,7 +246,7 @@ def place_candidates(
     rule: OptimalRule, scores: Floats, labels: Labels, coverage: float
 ) -> OptimalRule:
     """Do what `with_candidates` does with rows that are checked, in little memory."""
-    as_number("candidate_coverage", coverage, low=0, high=1)
+    inputs.as_number("candidate_coverage", coverage, low=0, high=1)
     probabilities = own_probabilities(rule, scores, labels)
     abstains = ~np.isnan(probabilities)
     thresholds = [
@@ -283,7 +270,7 @@ def own_probabilities(
         true = probabilities[np.arange(len(value)), labels[of]]
         return np.where(value < 0, true, np.nan)
 
-    return fill_rows(len(labels), np.float64, abstained)
+    return inputs.fill_rows(len(labels), np.float64, abstained)
 
 
 def threshold_rank(n: int, coverage: float) -> int:

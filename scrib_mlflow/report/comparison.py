@@ -18,21 +18,9 @@ from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHAR
 from scrib_mlflow.core.studies.compare import METRICS
 from scrib_mlflow.core.studies.curves import DELTA
 from scrib_mlflow.messages import percent
+from scrib_mlflow.report import figures
 from scrib_mlflow.report.facts import Summary, TextTable
-from scrib_mlflow.report.figures import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    VERMILION,
-    legend as draw_legend,
-    literal,
-    panels,
-    plain,
-    short,
-)
+from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
 from scrib_mlflow.report.words import visible
 
 RATES = {
@@ -170,7 +158,7 @@ def _spread_figure(found: Comparison, name: str, metrics: dict[str, str], height
             textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026")
             for each in found.methods
         ]
-        axes.set_xticks(np.arange(len(names)), [literal(each) for each in names])
+        axes.set_xticks(np.arange(len(names)), [figures.literal(each) for each in names])
         axes.set_ylabel(words, fontsize=9)
     figure.suptitle(_title(found, name), fontsize=11)
     return figure
@@ -182,20 +170,22 @@ def risk_figure(found: Comparison, name: str) -> Figure:
     across = min(3, len(shown))
     down = math.ceil(len(shown) / across)
     size = 1 + across * (1.2 + 0.4 * len(found.methods)), 2.6 + 1.2 / down
-    figure, every = panels(len(shown), across, size)
+    figure, every = figures.panels(len(shown), across, size)
     for axes, each in zip(every, shown, strict=True):
         spreads = [(method, _risks(found, method, each)) for method in found.methods]
         axes.axhline(100 * found.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
         _violins(axes, spreads)
         for place, (_, risks) in enumerate(spreads):
             _say_silent(axes, place, found.repeats - len(risks), found.repeats)
-        names = [short(method) for method in found.methods]
+        names = [figures.short(method) for method in found.methods]
         axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
-        axes.set_title(short(each), fontsize=10, loc="left", pad=22, fontweight="bold")
+        axes.set_title(figures.short(each), fontsize=10, loc="left", pad=22, fontweight="bold")
     figure.supylabel("wrong among the certain rows of the class, %", fontsize=9)
     folded = len(found.targets) - len(shown)
     rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
-    words = f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{literal(rest)}"
+    words = (
+        f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{figures.literal(rest)}"
+    )
     figure.suptitle(words, fontsize=11)
     return figure
 
@@ -209,14 +199,16 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
         up = _values(found, method, "worst_excess")
         x, y = float(np.mean(across)), float(np.mean(up))
         colour = _colour(method)
-        mark = axes.plot(x, y, MARKS[place % len(MARKS)], color=colour, label=short(method))[0]
+        mark = axes.plot(
+            x, y, MARKS[place % len(MARKS)], color=colour, label=figures.short(method)
+        )[0]
         mark.set(markeredgecolor=BLACK, markersize=8, clip_on=False, zorder=3)
         axes.hlines(y, min(across), max(across), color=colour, linewidth=1)
         axes.vlines(x, min(up), max(up), color=colour, linewidth=1)
     axes.set_xlabel("rows that abstain, %", fontsize=9)
     axes.set_ylabel("risk above target, %\nworst class", fontsize=9)
     axes.set_ylim(bottom=0)
-    plain(axes)
+    figures.plain(axes)
     lines = "marks: means\nlines: from the lowest to\nthe highest of the splits"
     figure.legend(loc="outside right center", frameon=False, title=lines, title_fontsize=8)
     figure.suptitle(_title(found, name), fontsize=11)
@@ -232,7 +224,7 @@ def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
 
 def _title(found: Comparison, name: str) -> str:
     splits = f"{found.repeats} random split{'s' * (found.repeats > 1)}"
-    return f"{short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
+    return f"{figures.short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
 
 
 def _violins(axes: Axes, spreads: Sequence[tuple[str, Sequence[float]]]) -> None:
@@ -249,7 +241,7 @@ def _violins(axes: Axes, spreads: Sequence[tuple[str, Sequence[float]]]) -> None
         if values:
             axes.plot(place, np.mean(values), "_", color=BLACK, markersize=16, mew=2, clip_on=False)
     axes.set_ylim(bottom=0)
-    plain(axes)
+    figures.plain(axes)
 
 
 def _shown(found: Comparison) -> list[str]:
@@ -316,7 +308,7 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
         area = (
             f"AUC {100 * np.mean([each.auc for each in drawn]):.2f}" if drawn else "never certain"
         )
-        look = {"color": colour, "linestyle": style, "label": f"{short(method)}, {area}"}
+        look = {"color": colour, "linestyle": style, "label": f"{figures.short(method)}, {area}"}
         _line(curves, 100 * ACROSS, [_heights(each) for each in drawn], look)
         _line(risks, *_realised(drawn), look)
     start = 100 * (1 - np.mean([each.top_risk for each in every]))
@@ -331,11 +323,11 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
     risks.set_xlabel("overall risk asked for, %", fontsize=9)
     risks.set_ylabel("overall risk on the measured rows, %", fontsize=9)
     for axes in (curves, risks):
-        plain(axes)
-    draw_legend(figure, [curves], ncols=min(len(methods), 5), fontsize=9)
+        figures.plain(axes)
+    figures.legend(figure, [curves], ncols=min(len(methods), 5), fontsize=9)
     splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
     marks = "squares: the same end points for all; dashes: as asked for"
-    figure.suptitle(f"{short(title, LONGEST)}, {splits}\n{marks}", fontsize=11)
+    figure.suptitle(f"{figures.short(title, LONGEST)}, {splits}\n{marks}", fontsize=11)
     return figure
 
 

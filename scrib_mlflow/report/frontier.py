@@ -19,19 +19,9 @@ from scrib_mlflow.core.studies import TargetFrontier
 from scrib_mlflow.core.studies.frontier import Certifiable, FrontierPoint
 from scrib_mlflow.core.studies.sweeps import DIGITS
 from scrib_mlflow.messages import percent, safe_names
+from scrib_mlflow.report import figures
 from scrib_mlflow.report.facts import Summary, TextTable
-from scrib_mlflow.report.figures import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    MOST_CLASSES,
-    ORANGE,
-    legend as draw_legend,
-    panels,
-    plain,
-    short,
-)
+from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, MOST_CLASSES, ORANGE
 from scrib_mlflow.report.words import clipped
 
 CLASS_HEADER = ("class", "target", "risk", "abstains", "stricter", "costs", "looser", "saves")
@@ -422,9 +412,12 @@ def class_figure(found: TargetFrontier, name: str) -> Figure:
         names = names[:MOST_CLASSES]
     kept = "" if len(names) == len(found.classes) else f", the {len(names)} that abstain most"
     return _small_figures(
-        [(each, short(each, LONGEST_PANEL), found.joint, found.reference) for each in names],
+        [
+            (each, figures.short(each, LONGEST_PANEL), found.joint, found.reference)
+            for each in names
+        ],
         _target_label(found),
-        f"{short(name)}: abstention by class{kept}",
+        f"{figures.short(name)}: abstention by class{kept}",
         band_of_class=True,
     )
 
@@ -435,14 +428,14 @@ def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
     if not listed:
         return None
     kept = f", {len(listed)} of {len(found.targets)} classes" * (len(listed) < len(found.targets))
-    titles = [f"{short(each.name, LONGEST_PANEL)}\n{saving(each)}" for each in listed]
+    titles = [f"{figures.short(each.name, LONGEST_PANEL)}\n{saving(each)}" for each in listed]
     return _small_figures(
         [
             (each.name, title, found.of(each.name), each.target)
             for each, title in zip(listed, titles, strict=True)
         ],
         "target of this class alone, the others as chosen, %",
-        f"{short(name)}: one class at a time{kept}",
+        f"{figures.short(name)}: one class at a time{kept}",
         band_of_class=False,
     )
 
@@ -460,7 +453,7 @@ def _small_figures(
     across = 3 if len(drawn) in {5, 6, 9} else min(4, len(drawn))
     down = math.ceil(len(drawn) / across)
     size = 2.4 * max(across, 2) + 0.6, 1.9 + 1.2 / down
-    figure, every = panels(len(drawn), across, size)
+    figure, every = figures.panels(len(drawn), across, size)
     for axes, (name, heading, points, chosen) in zip(every, drawn, strict=True):
         targets = [100 * point.target for point in points]
         for rates, colour, word, banded in (
@@ -482,7 +475,7 @@ def _small_figures(
         axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
     figure.supylabel("held-out rows that abstain, %", fontsize=9)
     figure.suptitle(title, fontsize=11)
-    draw_legend(figure, every[:1], fontsize=8, title=label, title_fontsize=9)
+    figures.legend(figure, every[:1], fontsize=8, title=label, title_fontsize=9)
     return figure
 
 
@@ -499,7 +492,7 @@ def _scale(axes: Axes, targets: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
-    plain(axes)
+    figures.plain(axes)
 
 
 def _target_label(found: TargetFrontier) -> str:
@@ -512,4 +505,4 @@ def _target_label(found: TargetFrontier) -> str:
 def _title(found: TargetFrontier, name: str) -> str:
     groups = "" if found.n_groups is None else f" in {found.n_groups:,} groups"
     rows = found.n_fitted + found.n_held_out
-    return f"{short(name)}: which targets can be afforded, by {rows:,} rows{groups}"
+    return f"{figures.short(name)}: which targets can be afforded, by {rows:,} rows{groups}"

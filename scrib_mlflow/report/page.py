@@ -19,20 +19,10 @@ from numpy.typing import NDArray
 
 import scrib_mlflow
 from scrib_mlflow import messages
+from scrib_mlflow.core import reports
 from scrib_mlflow.core.certificate import Sample
 from scrib_mlflow.core.inputs import NAN
-from scrib_mlflow.core.reports import (
-    Answers,
-    SetCount,
-    SetReport,
-    choose_examples,
-    confusion_counts,
-    count_by_set,
-    outcome_counts,
-    own_point,
-    risk_coverage,
-    valid_rows,
-)
+from scrib_mlflow.core.reports import Answers, SetCount, SetReport
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule, predict_sets
 from scrib_mlflow.engines.base import CalibrationRows, Tables, shown_rows
 from scrib_mlflow.messages import percent
@@ -99,7 +89,7 @@ def certificate(table: ClassTable, shown: Sequence[str]) -> Folded:
 def outcomes(report: SetReport, answers: Answers | None, shown: Sequence[str]) -> Folded:
     """Return what becomes of the rows, of all first and then class by class."""
     found = []
-    counts = None if answers is None else outcome_counts(answers)
+    counts = None if answers is None else reports.outcome_counts(answers)
     for j, (name, each) in enumerate(report.by_class.items()):
         if counts is None:
             right = each.n_certain - each.n_wrong
@@ -199,7 +189,7 @@ def confusion(
 def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows that abstain, with the candidates that are served for them; no inputs."""
     answers = rows.answers
-    chosen = choose_examples(answers, MOST_EXAMPLES)
+    chosen = reports.choose_examples(answers, MOST_EXAMPLES)
     if not len(chosen):
         return []
     scores = answers.scores[chosen]
@@ -268,14 +258,14 @@ def draw(report: Report) -> dict[str, Figure]:
     if report.rows is None:
         return found
     answers = report.rows.answers
-    found[CONFUSION] = figures.confusion_figure(confusion_counts(answers), facts.asked)
-    found[SETS] = figures.sets_figure(count_by_set(answers), facts.report.classes)
-    valid = valid_rows(answers)
+    found[CONFUSION] = figures.confusion_figure(reports.confusion_counts(answers), facts.asked)
+    found[SETS] = figures.sets_figure(reports.count_by_set(answers), facts.report.classes)
+    valid = reports.valid_rows(answers)
     if valid.any():
         scored = answers.scores[valid], answers.labels[valid]
         found[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, facts.asked)
-        point = own_point(answers)
-        found[COVERAGE] = figures.coverage_figure(risk_coverage(answers), point, OWN)
+        point = reports.own_point(answers)
+        found[COVERAGE] = figures.coverage_figure(reports.risk_coverage(answers), point, OWN)
     return found
 
 
@@ -327,13 +317,13 @@ def _row_values(report: Report) -> dict[str, Any]:
     if report.rows is None:
         return {}
     answers, classes = report.rows.answers, report.facts.report.classes
-    folded = figures.fold_confusion(confusion_counts(answers), report.facts.asked)
+    folded = figures.fold_confusion(reports.confusion_counts(answers), report.facts.asked)
     return {
-        "n_invalid": int(np.count_nonzero(~valid_rows(answers))),
-        "sets": sets(count_by_set(answers), classes),
+        "n_invalid": int(np.count_nonzero(~reports.valid_rows(answers))),
+        "sets": sets(reports.count_by_set(answers), classes),
         "confusion": confusion(*folded),
         "examples": examples(report.rows, report.rule, classes),
-        "own": own_point(answers),
+        "own": reports.own_point(answers),
     }
 
 

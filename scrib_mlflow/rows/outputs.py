@@ -12,19 +12,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scrib_mlflow import serving
 from scrib_mlflow.errors import ModelError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.parameters import parse_yaml
 from scrib_mlflow.records import ScoreSource
-from scrib_mlflow.serving import (
-    as_numbers,
-    call_model,
-    native_model,
-    read_scores,
-    row_count,
-    rows_between,
-    score_rows,
-)
 
 UNREADABLE = (TypeError, ValueError, KeyError, RuntimeError)  # what odd values raise as numbers
 ADVICE = (
@@ -47,14 +39,16 @@ def find_source(
     model: Any, rows: Any, *, wanted: str, classes: Sequence[str] | None, transform: Transform
 ) -> tuple[ScoreSource, tuple[str, ...]]:
     """Return where the model's scores are and what its classes are called."""
-    native = native_model(model)
+    native = serving.native_model(model)
     call, entry = _call_for(native, wanted)
     _check_not_pairwise(native, call)
     rows, output = _call(model, native, call, rows)
     location = locate(output, entry, classes)
     values = read_numbers(output, location)
-    if len(values) != row_count(rows):
-        raise ModelError(f"the model gives {len(values)} rows of scores for {row_count(rows)} rows")
+    if len(values) != serving.row_count(rows):
+        raise ModelError(
+            f"the model gives {len(values)} rows of scores for {serving.row_count(rows)} rows"
+        )
     source = ScoreSource(
         call=call,
         key=location.key,
@@ -65,7 +59,7 @@ def find_source(
     k = 2 if source.single else values.shape[1]
     own = location.names or _own_names(native)
     names = class_names(own, classes, k)
-    scores = read_scores(output, asdict(source), k)
+    scores = serving.read_scores(output, asdict(source), k)
     if own is None:
         _check_labels(output, scores, names)
     return source, names
@@ -101,11 +95,13 @@ def _check_not_pairwise(native: Any, call: str) -> None:
 def _call(model: Any, native: Any, call: str, rows: Any) -> tuple[Any, Any]:
     """Return the rows that the model can take, and what it returns for them."""
     try:
-        return rows, call_model(model, native, {"call": call}, rows)
+        return rows, serving.call_model(model, native, {"call": call}, rows)
     except Exception as error:
-        good = _good_rows(lambda part: call_model(model, native, {"call": call}, part), rows)
+        good = _good_rows(
+            lambda part: serving.call_model(model, native, {"call": call}, part), rows
+        )
         if good is not None:  # the others are named when all rows are scored
-            return good, call_model(model, native, {"call": call}, good)
+            return good, serving.call_model(model, native, {"call": call}, good)
         way_out = "" if call in {"predict", "session"} else ", or set scores_from"
         raise ModelError(
             f"the model fails on the first rows of the data, asked for {call}: "
@@ -119,14 +115,17 @@ def _good_rows(call: Callable[[Any], Any], rows: Any) -> Any:
 
     def answer(part: Any) -> NDArray[np.float64]:
         call(part)
-        return np.zeros((row_count(part), 1))
+        return np.zeros((serving.row_count(part), 1))
 
-    _, failed = score_rows(answer, rows, 1)
-    good = [row for row in range(row_count(rows)) if row not in failed]
+    _, failed = serving.score_rows(answer, rows, 1)
+    good = [row for row in range(serving.row_count(rows)) if row not in failed]
     if not good:
         return None
-    end = next((row for row in range(good[0], row_count(rows)) if row in failed), row_count(rows))
-    return rows_between(rows, good[0], end)
+    end = next(
+        (row for row in range(good[0], serving.row_count(rows)) if row in failed),
+        serving.row_count(rows),
+    )
+    return serving.rows_between(rows, good[0], end)
 
 
 def locate(output: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Location:
@@ -149,7 +148,7 @@ def read_numbers(output: Any, location: Location) -> np.ndarray:
     """Return the numbers at a location, or say why they are not scores."""
     value = output if location.key is None else output[location.key]
     try:
-        array = as_numbers(value, location.columns)
+        array = serving.as_numbers(value, location.columns)
     except UNREADABLE as error:
         raise ModelError(
             f"the model returns {described(output)}, which are no scores ({error}); {ADVICE}"
@@ -293,7 +292,7 @@ def _check_are_scores(columns: Mapping[str, Any]) -> None:
 def _may_be_scores(values: Any) -> bool:
     """Return whether values are floats with fractions; those of a rare class may all be 0."""
     try:
-        array = as_numbers(values, None)
+        array = serving.as_numbers(values, None)
     except UNREADABLE:
         return False
     typed = np.asarray(values).dtype.kind not in "iub"

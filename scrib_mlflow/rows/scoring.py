@@ -13,6 +13,7 @@ from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
+from scrib_mlflow import serving
 from scrib_mlflow.core.certificate.split import order_rows
 from scrib_mlflow.core.inputs import check_classes, fill_rows, new_array, take_rows
 from scrib_mlflow.core.targets import Targets, make_constraints
@@ -30,14 +31,6 @@ from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.outputs import Transform, find_source
 from scrib_mlflow.rows.scored import Scored, TableLike, row_numbers
 from scrib_mlflow.rows.tables import Table, counted
-from scrib_mlflow.serving import (
-    call_model,
-    native_model,
-    read_scores,
-    row_count,
-    rows_between,
-    score_rows as score_one_by_one,
-)
 
 COLUMNS = "columns"  # scores_from: the data hold the scores already
 TRIED = 50  # rows on which the place of the scores is found
@@ -71,9 +64,11 @@ class Scorer:
 
     def predict(self, rows: Any) -> Any:
         """Return the scores of rows and the errors by row; MLflow calls this with checked rows."""
-        native, source, k = native_model(self.model), asdict(self.source), len(self.classes)
-        return score_one_by_one(
-            lambda part: read_scores(call_model(self.model, native, source, part), source, k),
+        native, source, k = serving.native_model(self.model), asdict(self.source), len(self.classes)
+        return serving.score_rows(
+            lambda part: serving.read_scores(
+                serving.call_model(self.model, native, source, part), source, k
+            ),
             rows,
             k,
         )
@@ -344,8 +339,8 @@ def _check_alone(scorer: Scorer, rows: Any) -> None:
     if not np.isfinite(together).any():
         return
     allowed = TOLERANCE * np.abs(together[np.isfinite(together)]).max()
-    for row in spread(row_count(rows), ALONE):
-        part = rows_between(rows, row, row + 1)
+    for row in spread(serving.row_count(rows), ALONE):
+        part = serving.rows_between(rows, row, row + 1)
         alone, failed = as_served(scorer, part)
         if not np.allclose(alone, together[[row]], rtol=0, atol=allowed, equal_nan=True):
             other = failed.get(0, [float(f"{score:.3g}") for score in alone[0]])

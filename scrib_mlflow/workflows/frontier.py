@@ -24,14 +24,7 @@ from scrib_mlflow.report.facts import Summary
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
-from scrib_mlflow.workflows.calibrate import (
-    as_calibrate,
-    check_options,
-    find_base,
-    loss_options,
-    rows_request,
-    target_options,
-)
+from scrib_mlflow.workflows import calibrate
 
 LOGGER = logging.getLogger(__name__)
 
@@ -79,10 +72,10 @@ def frontier(model_uri: str, data: str, label: str, **parameters: Any) -> Explor
 
 def run(settings: Frontier) -> Explored:
     """Do what `frontier` does."""
-    alike = as_calibrate(settings)
-    check_options(alike)
-    base = find_base(settings.model_uri)
-    request = rows_request(alike)
+    alike = calibrate.as_calibrate(settings)
+    calibrate.check_options(alike)
+    base = calibrate.find_base(settings.model_uri)
+    request = calibrate.rows_request(alike)
     tables = read_tables(request)
     with runs.open_run(f"frontier {base.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
@@ -121,7 +114,7 @@ def _draw(
     groups: NDArray[np.int64] | None,
 ) -> TargetFrontier:
     """Sweep targets over rows in an order of their own, so that a table's does not matter."""
-    alike = as_calibrate(settings)
+    alike = calibrate.as_calibrate(settings)
     order = np.argsort(scored.cases(), kind="stable")
     codes = scored.group_codes()
     LOGGER.info(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
@@ -133,8 +126,8 @@ def _draw(
         certify_rows=int(np.count_nonzero(chosen)),
         certify_groups=None if groups is None else len(np.unique(groups[chosen])),
         classes=classes,
-        **target_options(alike),
-        **loss_options(alike),
+        **calibrate.target_options(alike),
+        **calibrate.loss_options(alike),
         confidence=settings.confidence,
         points=settings.points,
         lowest=settings.lowest,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from scrib_mlflow.core import inputs
 from scrib_mlflow.core.bounds import binomial_tail, risk_upper, risk_upper_kl
 from scrib_mlflow.core.counts import (
     LEAST_GROUPS,
@@ -25,16 +26,7 @@ from scrib_mlflow.core.counts import (
     effective_counts,
     sum_groups,
 )
-from scrib_mlflow.core.inputs import (
-    NAN,
-    Bools,
-    Floats,
-    Ints,
-    Labelled,
-    Labels,
-    as_number,
-    class_sizes,
-)
+from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Labels
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 from scrib_mlflow.core.targets import (
     Constraint,
@@ -157,7 +149,7 @@ def certify_sets(
     -------
     Certificate
     """
-    level = 1.0 - as_number("confidence", confidence, low=0.5, high=1)
+    level = 1.0 - inputs.as_number("confidence", confidence, low=0.5, high=1)
     rows, sets = predict_rows(
         scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust, hard=True
     )
@@ -341,7 +333,7 @@ def tally_answers(
     """Count the rows of each claim, of which it is known whether they are certain and wrong."""
     members = claim_members(constraints, k)
     n, n_certain, n_wrong = (
-        members @ class_sizes(labels, k, rows) for rows in (None, certain, wrong)
+        members @ inputs.class_sizes(labels, k, rows) for rows in (None, certain, wrong)
     )
     rows = (member[labels] & certain for member in members.astype(np.bool_))
     if groups is not None:
@@ -466,7 +458,7 @@ def check_shares(rows: Labelled, max_weight: float | None, *, grouped: bool) -> 
             "have, fixed before looking at the weights; or keep each row with probability "
             "weight / max_weight and certify the kept ones without weights"
         )
-    most = as_number("max_weight", max_weight, low=0, high=np.inf)
+    most = inputs.as_number("max_weight", max_weight, low=0, high=np.inf)
     if rows.weights.max() > most:
         raise InvalidWeightsError(
             f"a row weighs {rows.weights.max():g}, more than max_weight = {most:g}; "

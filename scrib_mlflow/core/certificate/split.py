@@ -13,21 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scrib_mlflow.core.inputs import (
-    Bools,
-    Floats,
-    Ints,
-    Labels,
-    as_number,
-    class_sizes,
-    distinct_values,
-    fill_rows,
-    is_among,
-    mix,
-    new_array,
-    row_blocks,
-    take_rows,
-)
+from scrib_mlflow.core import inputs
+from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 
 
@@ -44,8 +31,8 @@ def split_rows(
 
     Every class must have rows to fit and to certify, except those that are waived.
     """
-    as_number("certify_fraction", fraction, low=0, high=1)
-    sizes = class_sizes(labels, max(len(names), int(labels.max(initial=-1)) + 1))
+    inputs.as_number("certify_fraction", fraction, low=0, high=1)
+    sizes = inputs.class_sizes(labels, max(len(names), int(labels.max(initial=-1)) + 1))
     needed = check_sizes(sizes, names, waived)
     if groups is not None:
         certify = _split_groups(groups, fraction, seed)
@@ -77,7 +64,7 @@ def order_rows(
     seed: int,
 ) -> NDArray[np.uint64]:
     """Return numbers whose order is that of the rows: certify rows are the lowest of each class."""
-    order = new_array((len(hashes),), np.uint64)
+    order = inputs.new_array((len(hashes),), np.uint64)
     for of, occurrences in _occurrences(hashes, labels):
         order[of] = _order_of(hashes[of], occurrences, seed)
     return order
@@ -90,7 +77,7 @@ def share(n: int, fraction: float) -> int:
 
 def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> Bools:
     """Return the rows of the groups that certify."""
-    distinct = distinct_values(groups)
+    distinct = inputs.distinct_values(groups)
     n = len(distinct)
     if n < 2:
         raise InvalidDataError(
@@ -98,7 +85,7 @@ def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> Boo
         )
     order = _order_of(distinct, np.zeros_like(distinct), seed)
     chosen = _lowest(order, np.ones(n, dtype=np.bool_), share(n, fraction))
-    return fill_rows(
+    return inputs.fill_rows(
         len(groups), np.bool_, lambda of: chosen[np.searchsorted(distinct, groups[of])]
     )
 
@@ -111,8 +98,8 @@ def _check_parts(
     names: Sequence[str],
 ) -> None:
     """Raise for a class that a part has no rows of."""
-    sizes = class_sizes(labels, len(needed))
-    certifying = class_sizes(labels, len(needed), certify)
+    sizes = inputs.class_sizes(labels, len(needed))
+    certifying = inputs.class_sizes(labels, len(needed), certify)
     for part, n_rows in (("certify", certifying), ("fit", sizes - certifying)):
         lacking = np.flatnonzero(needed & (sizes > 0) & (n_rows == 0))
         if len(lacking):
@@ -128,7 +115,7 @@ def _order_of(
     hashes: NDArray[np.uint64], occurrences: NDArray[np.uint64], seed: int
 ) -> NDArray[np.uint64]:
     """Return the order of rows that are numbered, from 0, among those with their hash and label."""
-    return mix(mix(hashes ^ mix(seed % 2**64)) + occurrences)
+    return inputs.mix(inputs.mix(hashes ^ inputs.mix(seed % 2**64)) + occurrences)
 
 
 def _occurrences(
@@ -136,15 +123,15 @@ def _occurrences(
 ) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
     """Yield blocks, and the number, from 0, of each row among those with its hash and label."""
     n = len(hashes)
-    ordered = fill_rows(n, np.uint64, lambda of: hashes[of] ^ mix(labels[of]))
+    ordered = inputs.fill_rows(n, np.uint64, lambda of: hashes[of] ^ inputs.mix(labels[of]))
     ordered.sort()
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     del ordered
     seen = np.zeros(len(repeated), dtype=np.uint64)
-    for of in row_blocks(n):
-        keys = hashes[of] ^ mix(labels[of])
+    for of in inputs.row_blocks(n):
+        keys = hashes[of] ^ inputs.mix(labels[of])
         numbers = np.zeros(len(keys), dtype=np.uint64)
-        alike = np.flatnonzero(is_among(keys, repeated))
+        alike = np.flatnonzero(inputs.is_among(keys, repeated))
         codes = np.searchsorted(repeated, keys[alike])
         numbers[alike] = seen[codes] + _count_up(codes)
         np.add.at(seen, codes, np.uint64(1))
@@ -164,7 +151,7 @@ def _count_up(codes: Ints) -> NDArray[np.uint64]:
 
 def _lowest(order: NDArray[np.uint64], inside: Bools, count: int) -> Bools:
     """Return which of the rows inside have the lowest numbers; of equal ones the first."""
-    values = take_rows(order, inside)
+    values = inputs.take_rows(order, inside)
     if count >= len(values):
         return inside
     values.partition(count)

@@ -27,12 +27,7 @@ from scrib_mlflow.core.counts import (
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
 from scrib_mlflow.core.inputs import Floats, Ints, Labelled, Progress, are_tied
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Margin, Objective, Problem, make_objective
-from scrib_mlflow.core.optimal.fit import (
-    make_requirements,
-    make_rule,
-    make_rules,
-    shared_multipliers,
-)
+from scrib_mlflow.core.optimal import fit
 from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, make_sets
 from scrib_mlflow.core.search.fit import make_task, served_rule
 from scrib_mlflow.core.search.search import Chain, Task, follow, search
@@ -221,11 +216,11 @@ def find_optimal_steps(
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
     chances = problem.rows.soft / problem.weights[:, None]
     share = problem.weights / problem.weights.sum()
-    together = shared_multipliers(problem, named)
-    points = make_requirements(problem.constraints, share @ chances)
+    together = fit.shared_multipliers(problem, named)
+    points = fit.make_requirements(problem.constraints, share @ chances)
     start = points.shared(together)
     multipliers = solve_dual(chances, share, start, seed=problem.seed)
-    counts = _count(make_rule(start, multipliers, recalibration), chances, problem)
+    counts = _count(fit.make_rule(start, multipliers, recalibration), chances, problem)
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
     steps = []
@@ -237,14 +232,14 @@ def find_optimal_steps(
             before = counts.certain
             needs = _touching(problem, points, allowed, counts).shared(together)
             multipliers = minimise(chances, share, needs, SMOOTHINGS, multipliers)
-            rule = make_rule(needs, multipliers, recalibration)
+            rule = fit.make_rule(needs, multipliers, recalibration)
             counts = _count(rule, chances, problem)
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or _steady(problem, before, counts):
                 break
         steps += [
             forecast(problem, rule, rising[turn], _count(rule, chances, problem), tables)
-            for rule in make_rules(needs, multipliers, recalibration, tied=tied)
+            for rule in fit.make_rules(needs, multipliers, recalibration, tied=tied)
         ]
         if lost:  # and higher margins are further still
             break

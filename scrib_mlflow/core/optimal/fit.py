@@ -19,33 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scrib_mlflow.core import dual, inputs, loss
 from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
-from scrib_mlflow.core.dual import (
-    Requirements,
-    abstention_bound,
-    certain_bound,
-    prices,
-    risk_requirements,
-    solve_dual,
-)
-from scrib_mlflow.core.inputs import (
-    Floats,
-    are_tied,
-    check_probabilities,
-    check_rows,
-    check_scores,
-    check_seed,
-    labels_for,
-    row_blocks,
-)
-from scrib_mlflow.core.loss import (
-    CERTAIN,
-    RIGHT,
-    Problem,
-    describe_fit,
-    make_objective,
-    make_problem,
-)
+from scrib_mlflow.core.dual import Requirements
+from scrib_mlflow.core.inputs import Floats
+from scrib_mlflow.core.loss import CERTAIN, RIGHT, Problem
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import (
     Fit,
@@ -102,7 +80,7 @@ def make_requirements(
         aimed = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
     needs = [np.zeros((len(aimed), k)), np.zeros((len(aimed), k)), np.zeros(len(aimed))]
     risks = [c for c, constraint in enumerate(aimed) if constraint.kind == "risk"]
-    for part, of_risks in zip(needs, risk_requirements(aimed, k), strict=True):
+    for part, of_risks in zip(needs, dual.risk_requirements(aimed, k), strict=True):
         part[risks] = of_risks
     for c, constraint in enumerate(aimed):
         if constraint.kind == "abstention":  # answers, of the rows of these classes
@@ -116,7 +94,7 @@ def make_rule(
     needs: Requirements, multipliers: Floats, recalibration: Recalibration | None
 ) -> OptimalRule:
     """Return the rule of solved multipliers; its candidates are two until they are calibrated."""
-    worth, charge = prices(needs, multipliers)
+    worth, charge = dual.prices(needs, multipliers)
     return OptimalRule(
         multipliers=tuple(worth.tolist()),
         charges=tuple(charge.tolist()),
@@ -203,25 +181,25 @@ def fit_optimal(
     )
     recalibration = None
     if labels is None:
-        chances = check_probabilities(check_scores(scores, least_rows=2))
-        rows = check_rows(chances, chances, classes, sample_weight)
+        chances = inputs.check_probabilities(inputs.check_scores(scores, least_rows=2))
+        rows = inputs.check_rows(chances, chances, classes, sample_weight)
         chances = chances[rows.used]
     else:
-        rows = check_rows(scores, labels, classes, sample_weight, hard=True)
+        rows = inputs.check_rows(scores, labels, classes, sample_weight, hard=True)
         recalibration = fit_recalibration(
-            check_probabilities(rows.scores), rows.labels, rows.weights
+            inputs.check_probabilities(rows.scores), rows.labels, rows.weights
         )
         chances = recalibrate(recalibration, rows.scores)
-    problem = make_problem(rows, targets)
+    problem = loss.make_problem(rows, targets)
     if not problem.constraints:
         raise InvalidTargetsError(
             "no target is enforced, so there is nothing to fit; give risk_targets, or waive less"
         )
     together = shared_multipliers(problem, own_targets(risk_targets), share=share_multipliers)
-    aimed = aim(problem, chances, recalibration, together, check_seed(seed))
+    aimed = aim(problem, chances, recalibration, together, inputs.check_seed(seed))
     if labels is None:
         return aimed.fit
-    known = labels_for(rows.labels, rows.classes)
+    known = inputs.labels_for(rows.labels, rows.classes)
     rule = with_candidates(aimed.rule, rows.scores, known, candidate_coverage, classes=rows.classes)
     return replace(aimed.fit, rule=rule)
 
@@ -249,21 +227,21 @@ def aim(
     weights = rows.weights / chances.sum(axis=1) if soft else rows.weights
     share = weights / weights.sum()
     class_share = share @ chances
-    objective = make_objective(problem)
+    objective = loss.make_objective(problem)
     aims = np.array([constraint.target for constraint in constraints])
-    tied = are_tied(rows.scores)
+    tied = inputs.are_tied(rows.scores)
     rounds: list[Aimed] = []
     multipliers, bound, gap = start, 0.0, 0.0
     for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
         needs = make_requirements(constraints, class_share, aims).shared(together)
-        multipliers = solve_dual(chances, share, needs, start=multipliers, seed=seed)
+        multipliers = dual.solve_dual(chances, share, needs, start=multipliers, seed=seed)
         tried = []
         for rule in make_rules(needs, multipliers, recalibration, tied=tied):
             counts = count_rows(make_sets(rule, rows.scores), rows)
-            fit = describe_fit("optimal", rule, problem, objective, counts)
+            fit = loss.describe_fit("optimal", rule, problem, objective, counts)
             tried.append((Aimed(rule, fit, multipliers), counts))
         if turn == 0:
-            bound = 1.0 - certain_bound(chances, share, needs, multipliers)
+            bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers)
             gap = float(1.0 - tried[0][1].all_certain / rows.weights.sum()) - bound
         aimed, counts = min(tried, key=lambda each: each[0].fit.loss)
         rounds.append(aimed)
@@ -348,7 +326,7 @@ def measure_gap(
         count_sets(
             make_sets(rule, scores[of]), no_labels, chances[of] * weights[of, None], weights[of]
         )
-        for of in row_blocks(len(scores))
+        for of in inputs.row_blocks(len(scores))
     )
     by_risk, _ = constraint_counts(counts, risks)
     reached = []
@@ -357,7 +335,7 @@ def measure_gap(
             risk = 1.0 - counters[RIGHT] / counters[CERTAIN]
             reached.append(replace(constraint, target=float(np.clip(risk, LEAST_RISK, 1.0))))
     bound = partial(
-        abstention_bound,
+        dual.abstention_bound,
         chances,
         weights,
         seed=seed,

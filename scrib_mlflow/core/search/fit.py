@@ -8,32 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scrib_mlflow.core import inputs, loss
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
 from scrib_mlflow.core.dual import abstention_bound
-from scrib_mlflow.core.inputs import (
-    MOST_CERTIFY_ROWS,
-    NAN,
-    Floats,
-    Ints,
-    are_probabilities,
-    as_floats,
-    as_number,
-    check_rows,
-    check_seed,
-    count_threads,
-)
-from scrib_mlflow.core.loss import (
-    ALL_SIZE,
-    MEMBERS,
-    MISSED,
-    Ambiguity,
-    Margin,
-    Objective,
-    Problem,
-    describe_fit,
-    make_objective,
-    make_problem,
-)
+from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Floats, Ints
+from scrib_mlflow.core.loss import ALL_SIZE, MEMBERS, MISSED, Ambiguity, Margin, Objective, Problem
 from scrib_mlflow.core.rules import Fit, ThresholdRule
 from scrib_mlflow.core.search.levels import Data, Track, centre, make_data
 from scrib_mlflow.core.search.search import Best, Task, plan_effort, search
@@ -126,8 +105,8 @@ def fit_thresholds(
         With ``rule``, ``thresholds``, ``classes``, ``loss``, how every constraint is kept, the
         losses of all starts, and a bound for calibrated probabilities.
     """
-    problem = make_problem(
-        check_rows(scores, labels, classes, sample_weight),
+    problem = loss.make_problem(
+        inputs.check_rows(scores, labels, classes, sample_weight),
         Targets(
             risk_targets=risk_targets,
             overall_target=overall_target,
@@ -144,18 +123,18 @@ def fit_thresholds(
     single = _single_thresholds(threshold_groups, rows.classes)
     task = make_task(
         problem,
-        make_objective(problem, _margin(confidence, certify_rows, len(rows.scores))),
+        loss.make_objective(problem, _margin(confidence, certify_rows, len(rows.scores))),
         single=single,
         allow_never=allow_never,
-        effort=as_number("effort", effort, low=0, high=np.inf),
-        seed=check_seed(seed),
+        effort=inputs.as_number("effort", effort, low=0, high=np.inf),
+        seed=inputs.check_seed(seed),
     )
-    best = search(task, _initial(initial, task.data), count_threads(threads))
+    best = search(task, _initial(initial, task.data), inputs.count_threads(threads))
     rule, counts = served_rule(best, task, problem)
     method = "scrib" if len(single) else "scrib-"
-    fit = describe_fit(method, rule, problem, task.objective, counts)
+    fit = loss.describe_fit(method, rule, problem, task.objective, counts)
     bound = NAN
-    if _is_bounded(problem) and are_probabilities(rows.scores):
+    if _is_bounded(problem) and inputs.are_probabilities(rows.scores):
         bound = abstention_bound(rows.scores, rows.weights, problem.constraints, task.seed)
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
 
@@ -219,8 +198,8 @@ def _margin(confidence: float | None, certify_rows: float | None, n: int) -> Mar
         return None
     size = n if certify_rows is None else certify_rows
     return Margin(
-        confidence=as_number("confidence", confidence, low=0, high=1),
-        certify_rows=as_number("certify_rows", size, low=0, high=MOST_CERTIFY_ROWS),
+        confidence=inputs.as_number("confidence", confidence, low=0, high=1),
+        certify_rows=inputs.as_number("certify_rows", size, low=0, high=MOST_CERTIFY_ROWS),
     )
 
 
@@ -239,7 +218,7 @@ def _initial(initial: Sequence[float] | None, data: Data) -> Floats | None:
     """Return (g,) thresholds; classes that share one start from the lowest of theirs."""
     if initial is None:
         return None
-    values = as_floats("initial", initial)
+    values = inputs.as_floats("initial", initial)
     if values.shape != (data.scores.shape[1],) or np.isnan(values).any():
         raise ScribError(
             f"initial must be {data.scores.shape[1]} thresholds, one a class, got {initial!r}"

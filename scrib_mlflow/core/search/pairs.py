@@ -24,22 +24,7 @@ from scrib_mlflow.core.loss import (
     allowed,
     penalty,
 )
-from scrib_mlflow.core.search.kernels import (
-    CLASS,
-    HELD,
-    HIGHEST,
-    HOLDER,
-    LEVELS,
-    OFFSET,
-    SECOND,
-    SECOND_CLASS,
-    TOP_CLASS,
-    Rows,
-    State,
-    move,
-    place,
-    walk,
-)
+from scrib_mlflow.core.search import kernels
 
 CHANCE_COST, SIZE_COST, EMPTY_COST, ALL_WEIGHT = range(4)  # of an objective's costs
 GRID_SIDE = 32  # cuts of a threshold that a pair move tries
@@ -112,8 +97,8 @@ def list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start):
     class_start = rows.class_start
     hard = len(rows.soft) == 0
     cut_a, cut_b = state.cuts[a], state.cuts[b]
-    class_a, class_b = rows.groups[a, CLASS], rows.groups[b, CLASS]
-    levels_a, levels_b = rows.groups[a, LEVELS], rows.groups[b, LEVELS]
+    class_a, class_b = rows.groups[a, kernels.CLASS], rows.groups[b, kernels.CLASS]
+    levels_a, levels_b = rows.groups[a, kernels.LEVELS], rows.groups[b, kernels.LEVELS]
     parts = len(class_start) - 1 if hard else 1
     listed = 0
     for k in range(parts):
@@ -129,26 +114,26 @@ def list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start):
                 or shared in (a, b)
             ):
                 continue
-            others = info[i, HELD]
-            other = info[i, HOLDER]
+            others = info[i, kernels.HELD]
+            other = info[i, kernels.HOLDER]
             second_a = 0
             second_b = 0
             if at_a >= cut_a:
                 others -= 1
-                other -= class_a if a != shared else tops[TOP_CLASS, i]
+                other -= class_a if a != shared else tops[kernels.TOP_CLASS, i]
             if at_b >= cut_b:
                 others -= 1
-                other -= class_b if b != shared else tops[TOP_CLASS, i]
+                other -= class_b if b != shared else tops[kernels.TOP_CLASS, i]
             if a == shared:
-                second_a = cells_a[tops[SECOND, i] + 1]
-                if tops[SECOND, i] >= cut_a:
+                second_a = cells_a[tops[kernels.SECOND, i] + 1]
+                if tops[kernels.SECOND, i] >= cut_a:
                     others -= 1
-                    other -= tops[SECOND_CLASS, i]
+                    other -= tops[kernels.SECOND_CLASS, i]
             if b == shared:
-                second_b = cells_b[tops[SECOND, i] + 1]
-                if tops[SECOND, i] >= cut_b:
+                second_b = cells_b[tops[kernels.SECOND, i] + 1]
+                if tops[kernels.SECOND, i] >= cut_b:
                     others -= 1
-                    other -= tops[SECOND_CLASS, i]
+                    other -= tops[kernels.SECOND_CLASS, i]
             if others > 1:
                 continue
             boxes[listed, 0] = others
@@ -224,7 +209,7 @@ def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxe
         for j in range(size_a * width):
             losses[j] += (costs[EMPTY_COST] - costs[CHANCE_COST]) * (more + empty[j])
     if len(rows.size_at) > 0:
-        at_a, at_b = rows.groups[a, OFFSET], rows.groups[b, OFFSET]
+        at_a, at_b = rows.groups[a, kernels.OFFSET], rows.groups[b, kernels.OFFSET]
         rest = state.totals[ALL_SIZE]
         rest -= rows.size_at[at_a + state.cuts[a]] + rows.size_at[at_b + state.cuts[b]]
         for u in range(size_a):
@@ -248,10 +233,10 @@ def pair(rows, objective, state, scratch, a, b):
     )
     certain, right, limits, losses = scratch.certain, scratch.right, scratch.limits, scratch.losses
     merged, counts = scratch.merged, state.counts
-    size_a = fill_grid(state.cuts[a], rows.groups[a, HIGHEST], grid_a, scratch.far)
-    size_b = fill_grid(state.cuts[b], rows.groups[b, HIGHEST], grid_b, scratch.far)
-    fill_cells(grid_a, size_a, rows.groups[a, LEVELS], scratch.cells_a)
-    fill_cells(grid_b, size_b, rows.groups[b, LEVELS], scratch.cells_b)
+    size_a = fill_grid(state.cuts[a], rows.groups[a, kernels.HIGHEST], grid_a, scratch.far)
+    size_b = fill_grid(state.cuts[b], rows.groups[b, kernels.HIGHEST], grid_b, scratch.far)
+    fill_cells(grid_a, size_a, rows.groups[a, kernels.LEVELS], scratch.cells_a)
+    fill_cells(grid_b, size_b, rows.groups[b, kernels.LEVELS], scratch.cells_b)
     list_rows(rows, state, a, b, scratch.cells_a, scratch.cells_b, boxes, box_start)
     hard = len(soft) == 0
     classes = len(class_terms) - 1
@@ -259,7 +244,7 @@ def pair(rows, objective, state, scratch, a, b):
     marked = (size_a + 1) * width
     cells = size_a * width
     here = (scratch.cells_a[state.cuts[a] + 1] - 1) * width + scratch.cells_b[state.cuts[b] + 1] - 1
-    class_a, class_b = rows.groups[a, CLASS], rows.groups[b, CLASS]
+    class_a, class_b = rows.groups[a, kernels.CLASS], rows.groups[b, kernels.CLASS]
     for j in range(marked):
         losses[j] = 0.0
     for m in range(len(merged)):
@@ -295,10 +280,10 @@ def pair(rows, objective, state, scratch, a, b):
             certain[second_u + v] += weight
             certain[u + second_v] += weight
             certain[u + v] -= 2.0 * weight
-            if k == (tops[TOP_CLASS, i] if a == shared else class_a):
+            if k == (tops[kernels.TOP_CLASS, i] if a == shared else class_a):
                 right[second_u + v] += weight
                 right[u + v] -= weight
-            elif k == (tops[TOP_CLASS, i] if b == shared else class_b):
+            elif k == (tops[kernels.TOP_CLASS, i] if b == shared else class_b):
                 right[u + second_v] += weight
                 right[u + v] -= weight
         accumulate(certain, right, size_a, width)
@@ -366,18 +351,18 @@ class Scratch(NamedTuple):
     paired: np.ndarray  # (pairs,) the same for pairs
 
 
-def new_state(rows: Rows, objective: Objective) -> State:
+def new_state(rows: kernels.Rows, objective: Objective) -> kernels.State:
     """Return memory for a state; `place` fills it."""
     terms = len(objective.terms)
     info = np.zeros((rows.positions.shape[1], 4), dtype=np.int32)
     cuts = np.zeros(len(rows.groups), dtype=np.int64)
-    return State(cuts, info, np.zeros((terms, 3)), np.zeros(3))
+    return kernels.State(cuts, info, np.zeros((terms, 3)), np.zeros(3))
 
 
-def new_scratch(rows: Rows, objective: Objective, pairs: int) -> Scratch:
+def new_scratch(rows: kernels.Rows, objective: Objective, pairs: int) -> Scratch:
     """Return memory for `descend`."""
     terms, classes = len(objective.terms), len(objective.class_terms) - 1
-    reach = int(rows.groups[:, LEVELS].max()) + 2
+    reach = int(rows.groups[:, kernels.LEVELS].max()) + 2
     cells = (GRID_SIDE + 1) ** 2
     return Scratch(
         counts=np.zeros((terms, 3)),
@@ -409,11 +394,11 @@ def try_cuts(rows, objective, state, loss, groups, cuts):
     old = (state.cuts[groups[0]], state.cuts[groups[1]])
     after = loss
     for j in range(2):
-        after = move(rows, objective, state, groups[j], cuts[j])
+        after = kernels.move(rows, objective, state, groups[j], cuts[j])
     if after < loss:
         return after
     for j in range(2):
-        move(rows, objective, state, groups[j], old[j])
+        kernels.move(rows, objective, state, groups[j], old[j])
     return loss
 
 
@@ -424,7 +409,7 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
     At most `limit` pairs are tried. The threshold before `turn` is swept last, so that the others
     adapt to it first.
     """
-    loss = place(rows, objective, state, cuts)
+    loss = kernels.place(rows, objective, state, cuts)
     swept, paired = scratch.swept, scratch.paired
     groups = len(cuts)
     for g in range(groups):
@@ -447,7 +432,9 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
             cut_a, best = state.cuts[a], loss
             barrier = 3.0 * loss + scratch.barrier
             for step in (1, -1):
-                cut_a, best = walk(rows, objective, state, scratch, a, step, cut_a, best, barrier)
+                cut_a, best = kernels.walk(
+                    rows, objective, state, scratch, a, step, cut_a, best, barrier
+                )
             cut_b = cut_a
         else:  # then all pairs, and sweeps again where a pair has helped
             if q == len(pairs):

@@ -17,16 +17,9 @@ import numpy as np
 
 from scrib_mlflow.core.inputs import Floats, Ints, Progress
 from scrib_mlflow.core.loss import PENALTY, TWO_SIDED, Objective
+from scrib_mlflow.core.search import levels
 from scrib_mlflow.core.search.kernels import HIGHEST, State, place
-from scrib_mlflow.core.search.levels import (
-    SHARED,
-    Data,
-    Level,
-    Track,
-    Window,
-    build_level,
-    everywhere,
-)
+from scrib_mlflow.core.search.levels import SHARED, Data, Level, Track, Window
 from scrib_mlflow.core.search.pairs import EVERY_PAIR, Scratch, descend, new_scratch, new_state
 
 Cuts = Ints
@@ -276,7 +269,7 @@ def _begin(
         rng = task.random(0, j)
         size = len(task.data.scores) if all_rows else task.effort.first_rows
         sample = sample_rows(task.data, strata, size, rng)
-        tools = open_level(task, sample, everywhere(len(task.data.thresholds)), rng)
+        tools = open_level(task, sample, levels.everywhere(len(task.data.thresholds)), rng)
         reached = []
         for s in range(STARTS):
             cuts = start_cuts(tools.level, sample, j * STARTS + s, rng)
@@ -306,7 +299,7 @@ def _finish(numbered: tuple[int, Reached], task: Task, ranks: Ranks | None) -> B
     thresholds = start.thresholds
     for _ in range(task.effort.kick_rounds):
         window = (
-            everywhere(len(task.data.thresholds))
+            levels.everywhere(len(task.data.thresholds))
             if ranks is None
             else ranks.window(thresholds, task.effort.kick_window)
         )
@@ -376,7 +369,9 @@ def soften(objective: Objective, most: float) -> Objective:
 
 def open_level(task: Task, data: Data, window: Window, rng: np.random.Generator) -> Tools:
     """Build a level; of many pairs of thresholds, pick some."""
-    level = build_level(data, task.objective, window, task.track, allow_never=task.allow_never)
+    level = levels.build_level(
+        data, task.objective, window, task.track, allow_never=task.allow_never
+    )
     thresholds = 0 if task.track.missed else len(window.low)
     every = list(itertools.combinations(range(thresholds), 2))
     pairs = np.array(every, dtype=np.int64).reshape(-1, 2)
@@ -430,7 +425,7 @@ def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> 
         if ranks is not None:
             followed[number].append(_descend_in_windows(task, thresholds, ranks, number))
             return
-        window = everywhere(len(data.thresholds))
+        window = levels.everywhere(len(data.thresholds))
         opened = tools[number] or open_level(task, task.data, window, task.random(4, number))
         tools[number] = opened  # serves every objective of the same constraints
         followed[number].append(_descend(task, opened, thresholds))

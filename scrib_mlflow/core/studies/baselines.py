@@ -9,16 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scrib_mlflow.core import inputs
 from scrib_mlflow.core.bounds import risk_upper
-from scrib_mlflow.core.inputs import (
-    SLACK,
-    Bools,
-    Floats,
-    as_number,
-    check_probabilities,
-    check_rows,
-    check_trust,
-)
+from scrib_mlflow.core.inputs import SLACK, Bools, Floats
 from scrib_mlflow.core.loss import Ambiguity, describe_rule, make_problem
 from scrib_mlflow.core.optimal import fit_optimal
 from scrib_mlflow.core.rules import Fit, SelectiveRule, ThresholdRule, TopRule
@@ -45,7 +38,7 @@ def fit_top1(
     waive: Sequence[str] = (),
 ) -> Fit:
     """Return the rule that never abstains, and what that costs under these targets."""
-    rows = check_rows(scores, labels, classes)
+    rows = inputs.check_rows(scores, labels, classes)
     targets = Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive)
     return describe_rule("top1", TopRule(), rows, targets)
 
@@ -80,10 +73,10 @@ def fit_sgr(
     Fit
         With a selective rule: the top class, or all classes where it abstains.
     """
-    rows = check_rows(scores, labels, classes, hard=True)
-    as_number("delta", delta, low=0, high=1)
-    target = as_number("overall_target", overall_target, low=0, high=1)
-    ranks = None if trust is None else check_trust(trust, len(rows.scores))
+    rows = inputs.check_rows(scores, labels, classes, hard=True)
+    inputs.as_number("delta", delta, low=0, high=1)
+    target = inputs.as_number("overall_target", overall_target, low=0, high=1)
+    ranks = None if trust is None else inputs.check_trust(trust, len(rows.scores))
     ranked_by = rows.scores.max(axis=1) if ranks is None else ranks
     wrong = rows.scores.argmax(axis=1) != rows.labels
     threshold = _sgr_threshold(ranked_by, wrong, target, delta)
@@ -148,7 +141,7 @@ def fit_label(
     -------
     Fit
     """
-    rows = check_rows(scores, labels, classes, hard=True)
+    rows = inputs.check_rows(scores, labels, classes, hard=True)
     targets = Targets(risk_targets=None, miscoverage_targets=miscoverage_targets, waive=waive)
     ambiguity = Ambiguity(chance_weight=0.0, size_weight=1.0, empty_weight=0.0)
     thresholds = np.full(len(rows.classes), -np.inf)
@@ -199,7 +192,7 @@ def make_methods(
 def skipped_methods(scores: Floats) -> dict[str, str]:
     """Return the methods that scores do not allow, and why."""
     try:
-        check_probabilities(scores)
+        inputs.check_probabilities(scores)
     except InvalidScoresError as error:
         return {OPTIMAL: str(error)}
     return {}

@@ -14,18 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scrib_mlflow.core.inputs import (
-    NAN,
-    Bools,
-    Floats,
-    Ints,
-    Labelled,
-    Progress,
-    check_rows,
-    check_seed,
-    check_trust,
-    labels_for,
-)
+from scrib_mlflow.core import inputs
+from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Progress
 from scrib_mlflow.core.reports import SetReport, evaluate_sets
 from scrib_mlflow.core.rules import Fit
 from scrib_mlflow.core.studies.baselines import SCRIB, SGR, Method, make_methods, skipped_methods
@@ -147,7 +137,7 @@ def compare_rules(
     Comparison
         The optimal rule is skipped, with the reason, where scores are no probabilities.
     """
-    rows = check_rows(scores, labels, classes, hard=True)
+    rows = inputs.check_rows(scores, labels, classes, hard=True)
     if repeats < 1:
         raise ScribError(f"repeats is {repeats}, but must be 1 or more")
     make_constraints(
@@ -158,9 +148,17 @@ def compare_rules(
     sgr_target = overall_target or _mean_target(targets, rows)
     common = {"classes": rows.classes, "waive": waived}
     methods = make_methods(
-        targets, sgr_target, risk_targets, overall_target, check_seed(seed), common, sgr_delta
+        targets,
+        sgr_target,
+        risk_targets,
+        overall_target,
+        inputs.check_seed(seed),
+        common,
+        sgr_delta,
     )
-    ranks = {name: check_trust(each, len(rows.scores)) for name, each in (trust or {}).items()}
+    ranks = {
+        name: inputs.check_trust(each, len(rows.scores)) for name, each in (trust or {}).items()
+    }
     for name, each in ranks.items():
         methods[f"{SGR} on {name}"] = Method(methods[SGR].fit, each)
     skipped = skipped_methods(rows.scores)
@@ -220,7 +218,7 @@ def _try_methods(
     repeat: int,
 ) -> list[Trial]:
     """Return what each method reaches on the rows that are not fitted."""
-    labels = labels_for(rows.labels, rows.classes)
+    labels = inputs.labels_for(rows.labels, rows.classes)
     trials, scrib_seconds = [], NAN
     for name, method in methods.items():
         started = time.perf_counter()
@@ -234,7 +232,7 @@ def _try_methods(
 
 
 def _fit(method: Method, rows: Labelled, fitted: Bools) -> Fit:
-    labels = labels_for(rows.labels, rows.classes)
+    labels = inputs.labels_for(rows.labels, rows.classes)
     trust = {} if method.trust is None else {"trust": method.trust[fitted]}
     return method.fit(rows.scores[fitted], labels[fitted], **trust)
 
@@ -266,7 +264,7 @@ def _trial(
 def _draw_curves(
     rows: Labelled, fitted: Bools, trust: dict[str, Floats], waived: Sequence[str], seed: int
 ) -> tuple[Curve, ...]:
-    labels = labels_for(rows.labels, rows.classes)
+    labels = inputs.labels_for(rows.labels, rows.classes)
     return draw_curves(
         rows.scores[fitted],
         labels[fitted],

@@ -19,32 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scrib_mlflow.core import inputs
 from scrib_mlflow.core.counts import count_rows
-from scrib_mlflow.core.inputs import (
-    NAN,
-    SLACK,
-    Floats,
-    Labelled,
-    are_probabilities,
-    as_number,
-    check_probabilities,
-    check_rows,
-    check_seed,
-    check_trust,
-    labels_for,
-)
+from scrib_mlflow.core.inputs import NAN, SLACK, Floats, Labelled
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Rule, SelectiveRule, predict_sets
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.studies.baselines import (
-    OPTIMAL,
-    SCRIB,
-    SGR,
-    SHARED,
-    count_by_trust,
-    cut_above,
-    fit_sgr,
-)
+from scrib_mlflow.core.studies import baselines
+from scrib_mlflow.core.studies.baselines import OPTIMAL, SCRIB, SGR, SHARED
 from scrib_mlflow.errors import ScribError
 
 DELTA = 0.8  # as in the paper: how likely SGR may miss its target
@@ -130,7 +112,7 @@ def draw_curves(
         In the order of the methods, SGR on trust last.
     """
     fitted, measured = (
-        check_rows(*part, classes, hard=True)
+        inputs.check_rows(*part, classes, hard=True)
         for part in ((fit_scores, fit_labels), (test_scores, test_labels))
     )
     if fitted.scores.shape[1] != measured.scores.shape[1]:
@@ -143,7 +125,7 @@ def draw_curves(
         stride = max(STRIDE, _top_risk(fitted) / FEW_TARGETS * many)
     targets = spread_targets(_top_risk(fitted), stride)
     common = {"classes": fitted.classes, "waive": waive}
-    searched = {**common, "effort": effort, "seed": check_seed(seed)}
+    searched = {**common, "effort": effort, "seed": inputs.check_seed(seed)}
     jobs: dict[str, _Job] = {}
     for name in _known(methods, fitted, measured):
         if name == OPTIMAL:
@@ -155,9 +137,9 @@ def draw_curves(
             options = {**searched, "threshold_groups": groups}
             jobs[name] = _Job(_threshold_rules(fitted, targets, **options), measured)
     for name, (of_fit, of_measured) in (trust or {}).items():
-        ranks = check_trust(of_fit, len(fitted.scores))
+        ranks = inputs.check_trust(of_fit, len(fitted.scores))
         rules = _sgr_rules(fitted, targets, delta=delta, trust=ranks, **common)
-        ranks = check_trust(of_measured, len(measured.scores))
+        ranks = inputs.check_trust(of_measured, len(measured.scores))
         jobs[f"{SGR} on {name}"] = _Job(rules, measured, ranks)
     top_risk = _top_risk(measured)
     return tuple(_draw(name, job, targets, top_risk) for name, job in jobs.items())
@@ -165,7 +147,7 @@ def draw_curves(
 
 def spread_targets(top_risk: float, stride: float = STRIDE) -> tuple[float, ...]:
     """Return targets a stride apart, up to the risk of the top class."""
-    as_number("stride", stride, low=0, high=1)
+    inputs.as_number("stride", stride, low=0, high=1)
     step = min(stride, top_risk / LEAST_TARGETS)
     count = int(top_risk / step + SLACK) if step > 0 else 0
     return tuple(round(step * (i + 1), 12) for i in range(count))
@@ -197,7 +179,7 @@ def _top_risk(rows: Labelled) -> float:
 def _known(methods: Sequence[str] | None, *parts: Labelled) -> Sequence[str]:
     """Return these methods, by default all that scores allow."""
     if methods is None:
-        calibrated = all(are_probabilities(rows.scores) for rows in parts)
+        calibrated = all(inputs.are_probabilities(rows.scores) for rows in parts)
         return [name for name in METHODS if name != OPTIMAL or calibrated]
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
@@ -207,7 +189,7 @@ def _known(methods: Sequence[str] | None, *parts: Labelled) -> Sequence[str]:
 
 def _threshold_rules(rows: Labelled, targets: Sequence[float], **options: Any) -> Iterator[Rule]:
     """Yield SCRIB's rules, each found from the thresholds of the one before."""
-    labels, initial = labels_for(rows.labels, rows.classes), None
+    labels, initial = inputs.labels_for(rows.labels, rows.classes), None
     options |= {"penalty": PENALTY, "two_sided_penalty": TWO_SIDED}
     for target in targets:
         fit = fit_thresholds(
@@ -218,16 +200,16 @@ def _threshold_rules(rows: Labelled, targets: Sequence[float], **options: Any) -
 
 
 def _sgr_rules(rows: Labelled, targets: Sequence[float], **options: Any) -> Iterator[Rule]:
-    labels = labels_for(rows.labels, rows.classes)
+    labels = inputs.labels_for(rows.labels, rows.classes)
     for target in targets:
-        yield fit_sgr(rows.scores, labels, target, **options).rule
+        yield baselines.fit_sgr(rows.scores, labels, target, **options).rule
 
 
 def _optimal_job(fitted: Labelled, measured: Labelled, targets: Sequence[float]) -> _Job:
     """Return rules of recalibrated scores, whose highest is all that one target prices."""
-    recalibration = fit_recalibration(check_probabilities(fitted.scores), fitted.labels)
+    recalibration = fit_recalibration(inputs.check_probabilities(fitted.scores), fitted.labels)
     fitted, measured = (
-        rows._replace(scores=recalibrate(recalibration, check_probabilities(rows.scores)))
+        rows._replace(scores=recalibrate(recalibration, inputs.check_probabilities(rows.scores)))
         for rows in (fitted, measured)
     )
     return _Job(_selective_rules(fitted, targets), measured)
@@ -236,12 +218,12 @@ def _optimal_job(fitted: Labelled, measured: Labelled, targets: Sequence[float])
 def _selective_rules(rows: Labelled, targets: Sequence[float]) -> Iterator[Rule]:
     """Yield the thresholds on the highest score that have the least loss on these rows."""
     wrong = rows.scores.argmax(axis=1) != rows.labels
-    values, answered, errors = count_by_trust(rows.scores.max(axis=1), wrong)
+    values, answered, errors = baselines.count_by_trust(rows.scores.max(axis=1), wrong)
     for target in targets:
         off = errors / answered - target
         penalties = PENALTY * np.maximum(off, 0.0) ** 2 + TWO_SIDED * off**2
         best = int(np.argmin(penalties - answered / len(wrong)))
-        yield SelectiveRule(threshold=cut_above(values, best))
+        yield SelectiveRule(threshold=baselines.cut_above(values, best))
 
 
 def _draw(method: str, job: _Job, targets: tuple[float, ...], top_risk: float) -> Curve:

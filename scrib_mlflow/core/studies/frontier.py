@@ -13,22 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate import Tally, tally_sets
 from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
 from scrib_mlflow.core.counts import LEAST_GROUPS, certain_and_wrong, design_effects
-from scrib_mlflow.core.inputs import (
-    MOST_CERTIFY_ROWS,
-    NAN,
-    Bools,
-    Floats,
-    Ints,
-    Labelled,
-    Progress,
-    as_number,
-    check_rows,
-    check_seed,
-    count_threads,
-)
+from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Bools, Floats, Ints, Labelled, Progress
 from scrib_mlflow.core.loss import Ambiguity, check_rule, make_problem
 from scrib_mlflow.core.reports import PartRates, measure_part
 from scrib_mlflow.core.rules import make_sets
@@ -170,7 +159,7 @@ def draw_frontier(
     -------
     TargetFrontier
     """
-    rows = check_rows(scores, labels, classes, hard=True)
+    rows = inputs.check_rows(scores, labels, classes, hard=True)
     targets = Targets(
         risk_targets=risk_targets,
         overall_target=overall_target,
@@ -183,16 +172,16 @@ def draw_frontier(
     )
     constraints = make_problem(rows, targets, ambiguity).constraints
     check_rule(rule, ambiguity, penalty)
-    level = 1 - as_number("confidence", confidence, low=0, high=1)
-    as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
+    level = 1 - inputs.as_number("confidence", confidence, low=0, high=1)
+    inputs.as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
     codes = None if groups is None else group_codes(groups, len(rows.scores))
     _check_certify_groups(codes, certify_groups)
     needed = [j for j, name in enumerate(rows.classes) if name not in map(str, waive)]
-    random = np.random.default_rng([check_seed(seed), 0])
+    random = np.random.default_rng([inputs.check_seed(seed), 0])
     inside = halve(rows, codes, needed, random)
     fitted = rows.take(inside)
     sweeps = make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
-    used = count_threads(threads)
+    used = inputs.count_threads(threads)
     if rule == "optimal":
         named = own_targets(risk_targets)
         rules = fit_optimal_along(fitted, sweeps, named, seed, used, progress)
@@ -236,7 +225,7 @@ def draw_frontier(
 def _check_certify_groups(codes: Ints | None, certify_groups: int | None) -> None:
     """Raise unless both are given or neither: a prediction heeds groups only if it knows both."""
     if certify_groups is not None:
-        as_number("certify_groups", certify_groups, low=0, high=MOST_CERTIFY_ROWS)
+        inputs.as_number("certify_groups", certify_groups, low=0, high=MOST_CERTIFY_ROWS)
     if (codes is None) == (certify_groups is None):
         return
     names = ["groups", "certify_groups"]
