@@ -82,7 +82,7 @@ def test_hashes_are_ordered_found_and_cut_as_numpy_does_at_once(values, size, co
         patch.setattr(inputs, "MOST_IN_MEMORY", 64)
         assert inputs.sorted_values(values).tolist() == sorted(values.tolist())
         assert inputs.distinct_values(values).tolist() == sorted({*values.tolist()})
-        assert split.is_among(values, np.arange(5, dtype=np.uint64)).tolist() == [
+        assert inputs.is_among(values, np.arange(5, dtype=np.uint64)).tolist() == [
             value < 5 for value in values
         ]
         numbers = [number for _, some in split._occurrences(values, labels) for number in some]
