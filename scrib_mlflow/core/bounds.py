@@ -61,6 +61,13 @@ def binomial_tail(n: ArrayLike, wrong: ArrayLike, risk: ArrayLike) -> Floats:
     return np.where(inside, special.betaincc(wrong + 1, right, risk), 1.0)
 
 
+def chance_within(n: ArrayLike, allowed: ArrayLike, risk: ArrayLike) -> Floats:
+    """Return the chance of at most the allowed errors among n rows; 0 where not even 0 are."""
+    n, allowed = np.asarray(n), np.asarray(allowed)
+    possible = (allowed >= 0) & (allowed < n)
+    return np.where(possible, binomial_tail(n, np.maximum(allowed, 0), risk), 0.0)
+
+
 def _checked(wrong: ArrayLike, n: ArrayLike, confidence: float) -> tuple[Floats, Floats]:
     as_number("confidence", confidence, low=0, high=1)
     counts = np.broadcast_arrays(np.asarray(wrong, dtype=np.float64), np.asarray(n, np.float64))

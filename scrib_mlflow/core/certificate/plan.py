@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.bounds import allowed_errors, chance_within
 from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.core.inputs import as_number
 
@@ -108,7 +108,7 @@ def least_rows(target: float, level: float) -> int:
 def chance_of_passing(n_certain: int, target: float, risk: float, level: float) -> float:
     """Return the probability that n certain rows certify a target, at a true risk."""
     errors = allowed_errors(target, n_certain, 1 - level)[n_certain]
-    return float(special.bdtr(errors, n_certain, risk)) if errors >= 0 else 0.0
+    return float(chance_within(n_certain, errors, risk))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -120,18 +120,13 @@ def rows_for(target: float, risk: float, level: float, chance: float = 0.8) -> i
     """
     if risk >= target:
         return None
-    last = _more_than_enough(target, risk, level, chance)
+    # The normal approximation, doubled, is well above the rows searched for.
+    spread = special.ndtri(1 - level) * math.sqrt(target * (1 - target))
+    spread += max(special.ndtri(chance), 0.0) * math.sqrt(risk * (1 - risk))
+    last = math.ceil(2 * (spread / (target - risk)) ** 2) + 4 * least_rows(target, level)
     if last > MOST_ROWS:
         return None
     errors = allowed_errors(target, last, 1 - level)
     lowest = np.flatnonzero(np.diff(errors) > 0)
-    before = errors[lowest]
-    chances = np.where(before >= 0, special.bdtr(np.maximum(before, 0), lowest, risk), 0.0)
+    chances = chance_within(lowest, errors[lowest], risk)
     return int(lowest[chances < chance][-1]) + 1
-
-
-def _more_than_enough(target: float, risk: float, level: float, chance: float) -> int:
-    """Return a number of rows well above the one searched, by the normal approximation."""
-    spread = special.ndtri(1 - level) * math.sqrt(target * (1 - target))
-    spread += max(special.ndtri(chance), 0.0) * math.sqrt(risk * (1 - risk))
-    return math.ceil(2 * (spread / (target - risk)) ** 2) + 4 * least_rows(target, level)
