@@ -103,7 +103,7 @@ class Fresh:
     champion_abstention: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One question that a gate asks, and the answer."""
 
