@@ -120,18 +120,11 @@ def _fill_allowed(
     return following - 1
 
 
-def passing_errors(target: float, most_rows: int, confidence: float, z: float) -> Floats:
-    """Return the errors to expect among n = 0 ... most_rows at the risk that passes at z.
+def passing_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:
+    """Return the errors to expect among so many rows at the risk that passes at z.
 
-    At n times that risk at most ``allowed_errors`` happen with probability Phi(z); -1 where no
-    number of errors passes.
+    At that risk at most those allowed happen with probability Phi(z); -1 where none are.
     """
-    allowed = allowed_errors(target, most_rows, confidence)
-    return _expected_errors(np.arange(most_rows + 1.0), allowed, z)
-
-
-def _expected_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:
-    """Return the errors to expect at the risk where at most those allowed happen with Phi(z)."""
     passes = allowed >= 0
     risk = special.betaincinv(
         np.where(passes, allowed + 1, 1.0), np.where(passes, rows - allowed, 1.0), special.ndtr(-z)
@@ -165,9 +158,10 @@ def smooth_errors(
     """
     if most_rows > EXACT_ROWS:
         return _coarse_errors(target, most_rows, confidence, z)
-    if z is None:
-        return ErrorTable(smooth_table(allowed_errors(target, most_rows, confidence)))
-    return ErrorTable(smooth_table(passing_errors(target, most_rows, confidence, z)))
+    errors = allowed_errors(target, most_rows, confidence)
+    if z is not None:
+        errors = passing_errors(np.arange(most_rows + 1.0), errors, z)
+    return ErrorTable(smooth_table(errors))
 
 
 def smooth_table(table: Floats) -> Floats:
@@ -193,7 +187,7 @@ def _coarse_errors(target: float, most_rows: int, confidence: float, z: float | 
     sums = np.cumsum(allowed, out=allowed)
     mean = (sums[rows + half] - sums[np.maximum(rows - half - 1, 0)]) / (2 * half + 1)
     errors = np.where(whole, mean, errors)
-    return ErrorTable(errors if z is None else _expected_errors(rows, errors, z), stride)
+    return ErrorTable(errors if z is None else passing_errors(rows, errors, z), stride)
 
 
 def soft_errors(table: ErrorTable, bias: float) -> ErrorTable:

@@ -40,6 +40,7 @@ LOGGER = logging.getLogger(__name__)
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
+TARGETS = ("risk_targets", "overall_target", "max_class_abstention", "waive")
 WEIGHTS = ("chance_weight", "size_weight", "empty_weight")
 EXAMPLE_ROWS = 2  # logged with the model
 ABOUT = (
@@ -160,9 +161,7 @@ def as_calibrate(settings: Settings) -> Calibrate:
 
 def targets_of(settings: Calibrate) -> Targets:
     """Return the targets that the options ask for."""
-    options = target_options(settings)
-    del options["seed"]
-    return Targets(penalty=settings.penalty, **options)
+    return Targets(**_pick(settings, *TARGETS, "penalty"))
 
 
 def rows_request(settings: Calibrate) -> engines.RowsRequest:
@@ -178,8 +177,7 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
 
 def target_options(settings: Calibrate) -> dict[str, Any]:
     """Return what is asked of a rule, by the names of the core's functions."""
-    names = ("risk_targets", "overall_target", "max_class_abstention", "waive", "seed")
-    return _pick(settings, *names)
+    return _pick(settings, *TARGETS, "seed")
 
 
 def loss_options(settings: Calibrate) -> dict[str, Any]:
@@ -306,7 +304,7 @@ def _fit_paper(settings: Calibrate, parts: engines.CalibrationRows, sample: Samp
 def _fit(
     settings: Calibrate, base: Base, parts: engines.CalibrationRows, sample: Sample, run_id: str
 ) -> Fitted:
-    """Return the last rule of a path that passes, or its first where none does.
+    """Return the last rule of a path that passes, its first where none does; in mode=paper no path.
 
     The sample is what the search sees of the fit rows. The use of the rows and the path are written
     down before the labels of the certify rows are read.

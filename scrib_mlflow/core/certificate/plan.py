@@ -63,10 +63,11 @@ def make_plan(
     each = as_number("wanted", wanted, low=0, high=1) ** (1 / max(len(targets), 1))
     certain = 1 - as_number("abstention", abstention, low=-1e-12, high=1)
 
-    def plan_class(name: str, n: int, target: float) -> ClassPlan:
-        risk = min(risk_share * target, 1.0)
+    by_class = []
+    for name, target in targets.items():
+        n, risk = class_rows.get(name, 0), min(risk_share * target, 1.0)
         n_certain = math.floor(n * certain)
-        return ClassPlan(
+        plan = ClassPlan(
             name=name,
             n=n,
             target=target,
@@ -77,10 +78,7 @@ def make_plan(
             n_certain=n_certain,
             chance=chance_of_passing(n_certain, target, risk, level),
         )
-
-    by_class = tuple(
-        plan_class(name, class_rows.get(name, 0), target) for name, target in targets.items()
-    )
+        by_class.append(plan)
     needed = [max(LEAST_GROUPS, plan.least_rows) for plan in by_class]
     enough = n_groups is None or n_groups >= max(needed, default=LEAST_GROUPS)
     return Plan(
@@ -90,7 +88,7 @@ def make_plan(
         chance=math.prod(plan.chance for plan in by_class) if by_class and enough else 0.0,
         abstention=abstention,
         n_groups=n_groups,
-        by_class=by_class,
+        by_class=tuple(by_class),
     )
 
 
