@@ -55,14 +55,14 @@ def as_number(name: str, value: object, *, low: float, high: float) -> float:
     return number
 
 
-def as_floats(name: str, values: Any) -> Floats:
-    """Return numbers as a C-ordered float64 array."""
+def as_floats(name: str, values: Any, kind: type[errors.ScribError] = errors.ScribError) -> Floats:
+    """Return numbers as a C-ordered float64 array, or raise an error of a kind."""
     try:
         if np.iscomplexobj(values) or np.ma.is_masked(values):
             raise TypeError("complex or masked values")  # noqa: TRY301  # as numpy does
         return np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise errors.ScribError(f"{name} must be numbers: {error}") from error
+        raise kind(f"{name} must be numbers: {error}") from error
 
 
 def check_seed(seed: int) -> int:
@@ -106,11 +106,9 @@ def new_array(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
             ) from error
 
 
-def fill_rows(
-    n: int, kind: DTypeLike, values: Callable[[slice], ArrayLike], width: tuple[int, ...] = ()
-) -> NDArray[Any]:
-    """Return an array of n rows whose values a function gives for each block of rows."""
-    filled = new_array((n, *width), kind)
+def fill_rows(n: int, kind: DTypeLike, values: Callable[[slice], ArrayLike]) -> NDArray[Any]:
+    """Return an array of n values, which a function gives for each block of rows."""
+    filled = new_array((n,), kind)
     for of in row_blocks(n):
         filled[of] = values(of)
     return filled
@@ -249,10 +247,7 @@ def check_rows(
 
 def check_scores(scores: ArrayLike, *, least_rows: int = 2) -> Floats:
     """Return scores as a C-ordered (n, k) float64 array, or say what is wrong with them."""
-    try:
-        array = as_floats("scores", scores)
-    except errors.ScribError as error:
-        raise errors.InvalidScoresError(*error.args) from error
+    array = as_floats("scores", scores, errors.InvalidScoresError)
     if array.ndim != 2:
         raise errors.InvalidScoresError(
             f"scores must have two dimensions, rows and classes, got shape {array.shape}; "
@@ -418,14 +413,7 @@ def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> Floats:
         raise errors.InvalidLabelsError(
             f"soft labels must have the shape of scores {shape}, got {soft.shape}"
         )
-    if not (np.isfinite(soft) & (soft >= 0)).all():
-        row, column = np.argwhere(~(np.isfinite(soft) & (soft >= 0)))[0]
-        raise errors.InvalidLabelsError(
-            f"soft labels[{row}, {column}] is {soft[row, column]}; "
-            "weights must be finite and not negative"
-        )
-    _check_scale("soft labels", soft)
-    return soft
+    return _check_amounts("soft labels", soft, errors.InvalidLabelsError)
 
 
 def check_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
@@ -437,22 +425,21 @@ def check_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
         raise errors.InvalidWeightsError(
             f"sample_weight must be one for each of the {n} rows, got shape {weights.shape}"
         )
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
-        raise errors.InvalidWeightsError(
-            f"sample_weight[{bad[0]}] is {weights[bad[0]]}; weights must be finite and not negative"
-        )
     if not weights.any():
         raise errors.InvalidWeightsError(
             "sample_weight is 0 in every row; leave it out, or give some row a weight"
         )
-    _check_scale("sample_weight", weights)
-    return weights
+    return _check_amounts("sample_weight", weights, errors.InvalidWeightsError)
 
 
-def _check_scale(name: str, weights: Floats) -> None:
-    """Refuse weights whose sums leave the range of numbers."""
+def _check_amounts(name: str, weights: Floats, kind: type[errors.ScribError]) -> Floats:
+    """Refuse negative weights, and those whose sums leave the range of numbers."""
+    bad = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        index, value = ", ".join(map(str, bad[0])), weights[tuple(bad[0])]
+        raise kind(f"{name}[{index}] is {value}; weights must be finite and not negative")
     if not 1 / MOST_WEIGHT < weights.max() < MOST_WEIGHT:
         raise errors.InvalidWeightsError(
             f"the highest of {name} is {weights.max():g}; scale them to about 1 a row"
         )
+    return weights

@@ -126,11 +126,20 @@ def draw_path(
         raise InvalidTargetsError(
             "no risk has a target, so there is nothing to certify; give risk_targets"
         )
-    drawing = _path_scores(rows, path_scores)
-    weights = rows.weights if path_scores is None else np.ones(len(drawing))
+    drawing, weights = rows.scores, rows.weights
+    if path_scores is not None:
+        drawing = inputs.check_scores(path_scores)
+        weights = np.ones(len(drawing))
+    if drawing.shape[1] != rows.scores.shape[1]:
+        raise InvalidScoresError(
+            f"path_scores have {drawing.shape[1]} columns but scores {rows.scores.shape[1]}; "
+            "both need one column a class, in the same order"
+        )
     if rule == "optimal":
         inputs.check_probabilities(rows.scores)
         inputs.check_probabilities(drawing)
+    confidence = inputs.as_number("confidence", confidence, low=0, high=1)
+    expected = inputs.as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
     recalibration = fit_recalibration(rows.scores, rows.labels, rows.weights)
     blurred = blur_scores(drawing, recalibration.of, inputs.check_seed(seed), weights)
     weights = np.tile(weights, len(blurred) // len(drawing))
@@ -142,50 +151,24 @@ def draw_path(
         weights=weights,
         constraints=constraints,
         ambiguity=ambiguity,
-        margin=Margin(
-            confidence=inputs.as_number("confidence", confidence, low=0, high=1),
-            certify_rows=inputs.as_number(
-                "certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS
-            ),
-        ),
+        margin=Margin(confidence=confidence, certify_rows=expected),
         seed=inputs.check_seed(seed),
+        recalibration=recalibration if rule == "optimal" else None,
+        named=own_targets(risk_targets),
+        threads=inputs.count_threads(threads),
     )
-    named, n_threads = own_targets(risk_targets), inputs.count_threads(threads)
-
-    def find_pilot(problem: PathProblem) -> ThresholdRule | OptimalRule:
-        if rule == "thresholds":
-            return steps.find_threshold_pilot(problem, n_threads)
-        return steps.find_optimal_steps(problem, (steps.PILOT,), recalibration, named)[0][1].rule
-
     if groups is not None:
         codes = counts.check_groups(groups, len(rows.used))[rows.used]
-        problem = steps.expect_groups(problem, find_pilot(problem), rows, codes)
-    margins = steps.MARGINS
+        problem = steps.expect_groups(problem, steps.find_pilot(problem), rows, codes)
     if certify_rows >= MANY_ROWS:
-        problem = expect_errors(problem, find_pilot(problem), rows, recalibration)
-        margins = (*steps.CAREFUL, *margins)
-    if rule == "thresholds":
-        drawn = steps.find_threshold_steps(problem, margins, n_threads, progress)
-    else:
-        drawn = steps.find_optimal_steps(problem, margins, recalibration, named, progress)
+        problem = expect_errors(problem, steps.find_pilot(problem), rows, recalibration)
     return Path(
         classes=rows.classes,
-        steps=_order(drawn),
+        steps=_order(steps.find_steps(problem, progress)),
         recalibration=recalibration,
         n_rows=len(drawing),
         seed=problem.seed,
     )
-
-
-def _path_scores(rows: Labelled, path_scores: ArrayLike | None) -> Floats:
-    """Return the scores that draw the path."""
-    scores = rows.scores if path_scores is None else inputs.check_scores(path_scores)
-    if scores.shape[1] != rows.scores.shape[1]:
-        raise InvalidScoresError(
-            f"path_scores have {scores.shape[1]} columns but scores {rows.scores.shape[1]}; "
-            "both need one column a class, in the same order"
-        )
-    return scores
 
 
 def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:

@@ -1,7 +1,7 @@
-"""Samples of scored rows: bounded, with all rows of rare classes, and weights for the others.
+"""Which rows certify, and samples: bounded, with all rows of rare classes, the others weighted.
 
-Which rows are kept follows from `order_rows` of `core.split` alone, so that every engine keeps the
-same ones: certify rows are the lowest of each class, a sample of the others are the highest.
+Both follow from `order_rows` alone, so that every engine takes the same rows: certify rows are the
+lowest of each class, a sample of the others are the highest.
 """
 
 from __future__ import annotations

@@ -53,6 +53,9 @@ class PathProblem(Problem):
     weights: Floats  # (m,) how many rows each of `rows` stands for
     margin: Margin
     seed: int
+    recalibration: Recalibration | None = None  # of optimal rules; None for thresholds
+    named: frozenset[str] = frozenset()  # classes whose target is given by name
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,35 +156,44 @@ def _chances(
     return chances
 
 
-def find_threshold_steps(
-    problem: PathProblem, margins: Sequence[float], threads: int, progress: Progress | None
+def find_pilot(problem: PathProblem) -> ThresholdRule | OptimalRule:
+    """Return the rule at which design effects are estimated."""
+    if problem.recalibration is not None:
+        return _optimal_steps(problem, (PILOT,), None)[0][1].rule
+    task = _task(problem, PILOT)
+    return served_rule(search(task, None, problem.threads), task, problem)[0]
+
+
+def find_steps(problem: PathProblem, progress: Progress | None) -> list[HopefulStep]:
+    """Return rules at all margins, at careful ones as well where soft counts are doubted."""
+    margins = (*CAREFUL, *MARGINS) if problem.margin.doubts else MARGINS
+    find = _threshold_steps if problem.recalibration is None else _optimal_steps
+    return find(problem, margins, progress)
+
+
+def _threshold_steps(
+    problem: PathProblem, margins: Sequence[float], progress: Progress | None
 ) -> list[HopefulStep]:
     """Return the rules of chains that start from searches at two margins and go both ways."""
     many = len(problem.rows.classes) > MANY_CLASSES
     all_margins, anchors = (margins[::2], ANCHORS[:1]) if many else (margins, ANCHORS)
     first = _task(problem, anchors[0])
     tasks = {z: first._replace(objective=_objective(problem, z)) for z in all_margins}
-    chains, margins_of = [], []
+    chains, parts = [], []
     for anchor in anchors:
-        best = search(tasks[anchor], None, threads)
+        best = search(tasks[anchor], None, problem.threads)
         up = sorted(z for z in all_margins if z >= anchor)
         down = [z for z in all_margins if z < anchor]
-        margins_of += [up, down]
+        parts += [up, down]
         chains += [Chain([tasks[z] for z in part], best.thresholds) for part in (up, down)]
-    followed = follow(chains, threads, progress)
+    followed = follow(chains, problem.threads, progress)
     tables = error_tables(problem)
     return [
         forecast(problem, rule, z, soft, tables)
-        for part, chain in zip(margins_of, followed, strict=True)
+        for part, chain in zip(parts, followed, strict=True)
         for z, best in zip(part, chain, strict=True)
         for rule, soft in [served_rule(best, tasks[z], problem)]
     ]
-
-
-def find_threshold_pilot(problem: PathProblem, threads: int) -> ThresholdRule:
-    """Return the rule at which design effects are estimated."""
-    task = _task(problem, PILOT)
-    return served_rule(search(task, None, threads), task, problem)[0]
 
 
 def _objective(problem: PathProblem, z: float) -> Objective:
@@ -193,21 +205,17 @@ def _task(problem: PathProblem, z: float) -> Task:
     return make_task(problem, _objective(problem, z), effort=effort, seed=problem.seed)
 
 
-def find_optimal_steps(
-    problem: PathProblem,
-    margins: Sequence[float],
-    recalibration: Recalibration,
-    named: frozenset[str],
-    progress: Progress | None = None,
+def _optimal_steps(
+    problem: PathProblem, margins: Sequence[float], progress: Progress | None
 ) -> list[HopefulStep]:
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
     chances = problem.rows.soft / problem.weights[:, None]
     share = problem.weights / problem.weights.sum()
-    together = fit.shared_multipliers(problem, named)
+    together = fit.shared_multipliers(problem, problem.named)
     points = fit.make_requirements(problem.constraints, share @ chances)
     start = points.shared(together)
     multipliers = solve_dual(chances, share, start, seed=problem.seed)
-    soft = _count(fit.make_rule(start, multipliers, recalibration), chances, problem)
+    soft = _count(fit.make_rule(start, multipliers, None), chances, problem)
     ratio = problem.margin.certify_rows / soft.members.sum()
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
@@ -220,15 +228,14 @@ def find_optimal_steps(
             before = soft.certain
             needs = _touching(problem, points, allowed, soft).shared(together)
             multipliers = minimise(chances, share, needs, SMOOTHINGS, multipliers)
-            rule = fit.make_rule(needs, multipliers, recalibration)
-            soft = _count(rule, chances, problem)
+            soft = _count(fit.make_rule(needs, multipliers, None), chances, problem)
             moved = ratio * np.abs(soft.certain - before)
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or (moved <= 1.0 + STEADY * ratio * soft.certain).all():
                 break
         steps += [
             forecast(problem, rule, rising[turn], _count(rule, chances, problem), tables)
-            for rule in fit.make_rules(needs, multipliers, recalibration, tied=tied)
+            for rule in fit.make_rules(needs, multipliers, problem.recalibration, tied=tied)
         ]
         if lost:  # and higher margins are further still
             break
@@ -276,7 +283,7 @@ def _line(allowed: ErrorTable, n: float, target: float) -> tuple[float, float]:
 def _count(rule: OptimalRule, chances: Floats, problem: PathProblem) -> Counts:
     """Return the soft counts of a rule on probabilities."""
     soft = problem.rows.soft
-    worth, value = answer_values(asdict(replace(rule, recalibration=None)), chances)
+    worth, value = answer_values(asdict(rule), chances)
     certain = value >= 0
     answered = soft[certain]
     best = worth[certain].argmax(axis=1)
