@@ -192,7 +192,5 @@ def _coarse_errors(target: float, most_rows: int, confidence: float, z: float | 
 
 def soft_errors(table: ErrorTable, bias: float) -> ErrorTable:
     """Return a table in soft errors, of which each stands for `bias` of those to come."""
-    if bias == 1.0:
-        return table
-    errors = table.errors
-    return table._replace(errors=np.where(errors >= 0, errors / bias, errors))
+    errors = np.where(table.errors >= 0, table.errors / bias, table.errors)
+    return table._replace(errors=errors)

@@ -167,11 +167,9 @@ def is_among(values: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> Bools:
     """Return which values stand among others that are in ascending order."""
     if not len(ordered):
         return np.zeros(len(values), dtype=np.bool_)
-    last = len(ordered) - 1
 
     def among(of: slice) -> Bools:
-        positions = np.minimum(np.searchsorted(ordered, values[of]), last)
-        return ordered[positions] == values[of]
+        return ordered.take(np.searchsorted(ordered, values[of]), mode="clip") == values[of]
 
     return fill_rows(len(values), np.bool_, among)
 
@@ -233,7 +231,12 @@ def check_rows(
     elif hard:
         raise errors.InvalidLabelsError("labels must be one class a row, not soft labels")
     else:
-        soft = check_soft_labels(labels, (n, k)) * weights[:, None]
+        soft = as_floats("soft labels", labels)
+        if soft.shape != (n, k):
+            raise errors.InvalidLabelsError(
+                f"soft labels must have the shape of scores {(n, k)}, got {soft.shape}"
+            )
+        soft = _check_amounts("soft labels", soft, errors.InvalidLabelsError) * weights[:, None]
         weights = soft.sum(axis=1)
     used = weights > 0
     if np.count_nonzero(used) < least_rows:
@@ -359,16 +362,22 @@ def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray
     named = not numbered and any(WHOLE.fullmatch(name) for name in classes)
     if array.dtype.kind in "iu" and not named:
         inside = (array >= 0) & (array < len(classes))
-        if not inside.all():
-            raise _unknown_label(array, int(np.argmin(inside)), classes)
-        return array.astype(np.int32)
-    index = {name: j for j, name in enumerate(classes)}
-    values, inverse = array, np.arange(n)
-    if array.dtype.kind != "O":
-        values, inverse = np.unique(array, return_inverse=True)
-    indices = np.array([_class_of(value, index, named=named) for value in values.tolist()])[inverse]
-    if (indices < 0).any():
-        raise _unknown_label(array, int(np.argmax(indices < 0)), classes)
+        indices = np.where(inside, array.astype(np.int64), -1)
+    else:
+        values, inverse = array, np.arange(n)
+        if array.dtype.kind != "O":
+            values, inverse = np.unique(array, return_inverse=True)
+        index = {name: j for j, name in enumerate(classes)}
+        meant = [_class_of(value, index, named=named) for value in values.tolist()]
+        indices = np.array(meant, dtype=np.int64)[inverse]
+    unknown = np.flatnonzero(indices < 0)
+    if len(unknown):
+        row = unknown[0]
+        raise errors.InvalidLabelsError(
+            f"labels[{row}] is {array[row:][:1].tolist()[0]!r}, which is no class; use a class "
+            f"name, or an index from 0 to {len(classes) - 1} where no name is a number; the "
+            f"classes are {_listed(classes)}"
+        )
     return indices.astype(np.int32)
 
 
@@ -394,26 +403,6 @@ def _class_of(value: object, index: dict[str, int], *, named: bool) -> int:
     if isinstance(value, bool):  # true is no index
         return -1
     return number if not named and 0 <= number < len(index) else -1
-
-
-def _unknown_label(
-    array: NDArray[np.generic], row: int, classes: tuple[str, ...]
-) -> errors.InvalidLabelsError:
-    value = array[row].item() if isinstance(array[row], np.generic) else array[row]
-    return errors.InvalidLabelsError(
-        f"labels[{row}] is {value!r}, which is no class; use a class name, or an index from 0 to "
-        f"{len(classes) - 1} where no name is a number; the classes are {_listed(classes)}"
-    )
-
-
-def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> Floats:
-    """Return an (n, k) matrix of label weights."""
-    soft = as_floats("soft labels", labels)
-    if soft.shape != shape:
-        raise errors.InvalidLabelsError(
-            f"soft labels must have the shape of scores {shape}, got {soft.shape}"
-        )
-    return _check_amounts("soft labels", soft, errors.InvalidLabelsError)
 
 
 def check_weights(sample_weight: ArrayLike | None, n: int) -> Floats:

@@ -17,7 +17,6 @@ from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 
 Band = tuple[float, float]
-UNKNOWN = (NAN, NAN)
 MOST_POINTS = 200  # of a curve
 
 
@@ -105,10 +104,9 @@ def report_counts(
     total = counts.members.sum()
     wrong = counts.wrong.sum()
     errors, certain = np.append(counts.wrong, wrong), np.append(counts.certain, counts.all_certain)
-    exact, chernoff = np.full(len(errors), NAN), np.full(len(errors), NAN)
-    if counted:
-        exact = risk_upper(errors, certain, confidence)
-        chernoff = risk_upper_kl(errors, certain, confidence)
+    unknown = np.full(len(errors), NAN)
+    exact = risk_upper(errors, certain, confidence) if counted else unknown
+    chernoff = risk_upper_kl(errors, certain, confidence) if counted else unknown
     return SetReport(
         classes=classes,
         n=number(total),
@@ -184,19 +182,18 @@ def measure_part(
     members = [labels == j for j in shown] + [np.ones(len(sets), dtype=np.bool_)]
     abstains = _rates(members, ~certain, confidence, groups)
     risks = _rates([each & certain for each in members], wrong, confidence, groups)
+    both = zip(abstains, risks, strict=True)
     *by_class, overall = [
         ClassRates(
             n=n,
             n_certain=n_certain,
             n_wrong=n_wrong,
-            abstention_rate=abstention_rate,
-            abstention_band=abstention_band,
+            abstention_rate=rate,
+            abstention_band=band,
             risk=risk,
             risk_band=risk_band,
         )
-        for (n, _, abstention_rate, abstention_band), (n_certain, n_wrong, risk, risk_band) in zip(
-            abstains, risks, strict=True
-        )
+        for (n, _, rate, band), (n_certain, n_wrong, risk, risk_band) in both
     ]
     return PartRates(
         n=overall.n,
@@ -217,7 +214,7 @@ def _rates(
     """Return of rows of several kinds their number, and how often something happens among them."""
     n = np.array([np.count_nonzero(rows) for rows in among])
     k = np.array([np.count_nonzero(rows & happens) for rows in among])
-    bands = [UNKNOWN] * len(n)
+    bands = [(NAN, NAN)] * len(n)
     if confidence is not None:
         worth_n, worth_k = n.astype(np.float64), k.astype(np.float64)
         if groups is not None:
@@ -340,8 +337,7 @@ def choose_examples(answers: Answers, most: int) -> NDArray[np.intp]:
     members = np.packbits(answers.sets[rows], axis=1)
     label = answers.labels[rows].astype(np.int32)[:, None].view(np.uint8)
     _, code, count = _distinct(np.hstack([members, label]))
-    chosen = np.lexsort((rows, -count[code], inputs.count_up(code)))[:most]
-    return rows[chosen]
+    return rows[np.lexsort((rows, -count[code], inputs.count_up(code)))[:most]]
 
 
 def _distinct(

@@ -119,7 +119,10 @@ Rule = ThresholdRule | SelectiveRule | TopRule | OptimalRule
 
 
 def predict_sets(
-    scores: ArrayLike, rule: Rule | Sequence[float] | Floats, *, trust: ArrayLike | None = None
+    scores: ArrayLike,
+    rule: Fit | Rule | Sequence[float] | Floats,
+    *,
+    trust: ArrayLike | None = None,
 ) -> Bools:
     """Return the prediction sets of a rule, or of thresholds.
 
@@ -159,8 +162,7 @@ def predict_rows(
     rows = inputs.check_rows(scores, labels, names, sample_weight, least_rows=1, hard=hard)
     if trust is not None:
         trust = inputs.check_trust(trust, len(rows.used))[rows.used]
-    plain = rule.rule if isinstance(rule, Fit) else rule
-    return rows, predict_sets(rows.scores, plain, trust=trust)
+    return rows, predict_sets(rows.scores, rule, trust=trust)
 
 
 def make_sets(rule: Rule, scores: Floats, trust: Floats | None = None) -> Bools:
@@ -189,13 +191,11 @@ def _check_numbers(rule: Rule, k: int) -> None:
 def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> Floats | None:
     """Return the trust of each row, for the one kind of rule that is made for it."""
     needed = isinstance(rule, SelectiveRule) and rule.on == "trust"
-    if trust is None:
-        if needed:
-            raise ScribError("the rule was fitted on trust; pass the trust of each row")
-        return None
-    if not needed:
+    if needed and trust is None:
+        raise ScribError("the rule was fitted on trust; pass the trust of each row")
+    if trust is not None and not needed:
         raise ScribError("trust is given, but the rule does not use it; leave it out")
-    return inputs.check_trust(trust, n)
+    return None if trust is None else inputs.check_trust(trust, n)
 
 
 def with_candidates(

@@ -40,8 +40,8 @@ LOGGER = logging.getLogger(__name__)
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
-TARGETS = ("risk_targets", "overall_target", "max_class_abstention", "waive")
-WEIGHTS = ("chance_weight", "size_weight", "empty_weight")
+TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}
+WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
 EXAMPLE_ROWS = 2  # logged with the model
 ABOUT = (
     "Set classifiers over {base}, made by scrib_mlflow: each version answers with one label where "
@@ -131,27 +131,27 @@ def check_options(settings: Calibrate) -> None:
         raise InvalidSettingsError(
             "certify_fraction and certify_data exclude each other; leave one of them out"
         )
-    changed = {
-        name
-        for name, option in Calibrate.model_fields.items()
-        if getattr(settings, name) != option.default
-    }
+    changed = settings.model_dump(exclude_defaults=True)
     if settings.rule == "thresholds" and "candidate_coverage" in changed:
         raise InvalidSettingsError(
             "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
             "the members of the set, or the nearest two"
         )
-    for name in ("penalty", *WEIGHTS):
+    for name in ("penalty", *sorted(WEIGHTS)):
         if settings.rule == "optimal" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
                 "targets with the least abstention, and its abstentions always name candidates"
             )
-    for name in ("certify_fraction", "path_data", "group", "require_certificate"):
+    for name in ("certify_fraction", "path_data", "group"):
         if settings.mode == "paper" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
             )
+    if settings.mode == "paper" and settings.require_certificate:
+        raise InvalidSettingsError(
+            "require_certificate needs mode=certified; mode=paper certifies nothing"
+        )
 
 
 def as_calibrate(settings: Settings) -> Calibrate:
@@ -161,32 +161,29 @@ def as_calibrate(settings: Settings) -> Calibrate:
 
 def targets_of(settings: Calibrate) -> Targets:
     """Return the targets that the options ask for."""
-    return Targets(**_pick(settings, *TARGETS, "penalty"))
+    return Targets(**settings.model_dump(include=TARGETS | {"penalty"}))
 
 
 def rows_request(settings: Calibrate) -> engines.RowsRequest:
     """Return which rows the options ask for, and how they are scored."""
-    rows = ("data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive")
-    how = ("label", "classes", "scores_from", "score_transform", "batch_rows", "seed")
+    rows = {"data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive"}
+    how = {"label", "classes", "scores_from", "score_transform", "batch_rows", "seed"}
+    options = settings.model_dump(include=how)
     return engines.RowsRequest(
-        **_pick(settings, *rows),
+        **settings.model_dump(include=rows),
         certify=settings.mode == "certified",
-        scoring=scoring.ScoreOptions(targets=targets_of(settings), **_pick(settings, *how)),
+        scoring=scoring.ScoreOptions(targets=targets_of(settings), **options),
     )
 
 
 def target_options(settings: Calibrate) -> dict[str, Any]:
     """Return what is asked of a rule, by the names of the core's functions."""
-    return _pick(settings, *TARGETS, "seed")
+    return settings.model_dump(include=TARGETS | {"seed"})
 
 
 def loss_options(settings: Calibrate) -> dict[str, Any]:
     """Return what excess and ambiguity cost, which an optimal rule has no use for."""
-    return _pick(settings, "penalty", *WEIGHTS)
-
-
-def _pick(settings: Calibrate, *names: str) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in names}
+    return settings.model_dump(include=WEIGHTS | {"penalty"})
 
 
 def register_logged(
@@ -351,7 +348,7 @@ def _fit(
     if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
         rule = certify.with_candidates(rule, _coverage(settings))
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
-    weights = Ambiguity(**_pick(settings, *WEIGHTS))
+    weights = Ambiguity(**settings.model_dump(include=WEIGHTS))
     return Fitted(
         fit=describe_rule("path", rule, rows, targets_of(settings), weights),
         recalibration=path.recalibration,

@@ -32,6 +32,7 @@ from scrib_mlflow.workflows.policy import decide, find_damage
 
 LOGGER = logging.getLogger(__name__)
 
+AS_GIVEN = {"alias", "evidence", "max_abstention", "max_abstention_increase", "allow_overlap"}
 MOST_TRIES = 5  # others may move the alias meanwhile
 
 
@@ -110,15 +111,11 @@ def _check_options(settings: Gate) -> None:
     if (settings.data is None) != (settings.label is None):
         missing = "data" if settings.data is None else "label"
         raise InvalidSettingsError(f"{missing} is missing; fresh rows need data and label")
-    for name, wants in (
-        ("group", settings.group is not None),
-        ("engine=spark", settings.engine == "spark"),
-        ("spark_options", settings.spark_options is not None),
-        ("evidence=fresh", settings.evidence == "fresh"),
-        ("max_abstention_increase", settings.max_abstention_increase is not None),
-    ):
-        if wants and settings.data is None:
-            raise InvalidSettingsError(f"{name} needs fresh rows; give data and label")
+    changed = settings.model_dump(exclude_defaults=True)
+    for name in ("group", "engine", "spark_options", "evidence", "max_abstention_increase"):
+        if name in changed and settings.data is None:
+            option = f"{name}={changed[name]}" if name in {"engine", "evidence"} else name
+            raise InvalidSettingsError(f"{option} needs fresh rows; give data and label")
 
 
 class Candidate(NamedTuple):
@@ -189,20 +186,16 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     caps = targets.by_name("max_class_abstention", settings.max_class_abstention, classes)
     named = settings.max_class_abstention if isinstance(settings.max_class_abstention, dict) else {}
     return Policy(
-        alias=settings.alias,
-        evidence=settings.evidence,
+        **settings.model_dump(include=AS_GIVEN),
+        ledger=settings.ledger,
         risk_targets=limits,
         overall_target=overall,
         confidence=settings.confidence or record.confidence,
-        max_abstention=settings.max_abstention,
         max_class_abstention={
             classes[j]: cap
             for j, cap in caps.items()
             if classes[j] in named or classes[j] not in waive
         },
-        max_abstention_increase=settings.max_abstention_increase,
-        allow_overlap=settings.allow_overlap,
-        ledger=settings.ledger,
     )
 
 

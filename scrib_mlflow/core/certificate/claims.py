@@ -185,7 +185,7 @@ def make_certificate(
         confidence=1.0 - level,
         level=level,
         passed=passed,
-        p_value=highest(p),
+        p_value=float(p.max()) if len(p) else 1.0,
         approximate=groups is not None,
         n_groups=None if groups is None else groups.total,
         claims=tuple(
@@ -355,11 +355,6 @@ def _worth(tally: Tally, level: float) -> list[tuple[Floats, Floats]]:
     return worth
 
 
-def highest(p: Floats) -> float:
-    """Return the highest p-value, 1 where nothing is claimed."""
-    return float(p.max()) if len(p) else 1.0
-
-
 def passes(tally: Tally, p: Floats, level: float) -> bool:
     """Return whether the p-values prove all claims at once.
 
@@ -368,7 +363,7 @@ def passes(tally: Tally, p: Floats, level: float) -> bool:
     never pass, nor does a rule of which nothing is claimed.
     """
     enough = tally.groups is None or bool((tally.groups.counts >= LEAST_GROUPS).all())
-    return enough and highest(p) <= level
+    return enough and len(p) > 0 and bool((p <= level).all())
 
 
 class Refutation(NamedTuple):

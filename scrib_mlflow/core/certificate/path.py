@@ -18,11 +18,11 @@ from scipy import special
 
 from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.certificate import steps
-from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, Step
+from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
-from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule
+from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import RuleName, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError
 from scrib_mlflow.serving import rule_sets
@@ -211,10 +211,7 @@ def blur_scores(
 
 
 def expect_errors(
-    problem: PathProblem,
-    pilot: ThresholdRule | OptimalRule,
-    rows: Labelled,
-    recalibration: Recalibration,
+    problem: PathProblem, pilot: PathRule, rows: Labelled, recalibration: Recalibration
 ) -> PathProblem:
     """Return the problem with what labelled rows say of soft counts under a pilot rule."""
     sets = rule_sets(asdict(pilot), rows.scores)

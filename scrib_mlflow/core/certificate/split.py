@@ -43,7 +43,16 @@ def split_rows(
         )
     if groups is not None:
         certify = _split_groups(groups, fraction, seed)
-        _check_parts(groups, labels, certify, needed, names)
+        certifying = inputs.class_sizes(labels, len(names), certify)
+        for part, n_rows in (("certify", certifying), ("fit", sizes - certifying)):
+            lacking = np.flatnonzero(needed & (sizes > 0) & (n_rows == 0))
+            if len(lacking):
+                having = len(np.unique(groups[labels == lacking[0]]))
+                raise InvalidDataError(
+                    f"no group with rows of class {names[lacking[0]]!r} is among those to {part}, "
+                    f"of {having} that have it; add groups, change certify_fraction or seed, or "
+                    "waive the class by name"
+                )
         return certify
     order = order_rows(hashes, labels, seed)
     certify = np.zeros(len(labels), dtype=np.bool_)
@@ -82,27 +91,6 @@ def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> Boo
     return inputs.fill_rows(
         len(groups), np.bool_, lambda of: chosen[np.searchsorted(distinct, groups[of])]
     )
-
-
-def _check_parts(
-    groups: NDArray[np.uint64],
-    labels: Labels,
-    certify: Bools,
-    needed: Bools,  # (k,) classes that both parts must have
-    names: Sequence[object],
-) -> None:
-    """Raise for a class that a part has no rows of."""
-    sizes = inputs.class_sizes(labels, len(needed))
-    certifying = inputs.class_sizes(labels, len(needed), certify)
-    for part, n_rows in (("certify", certifying), ("fit", sizes - certifying)):
-        lacking = np.flatnonzero(needed & (sizes > 0) & (n_rows == 0))
-        if len(lacking):
-            having = len(np.unique(groups[labels == lacking[0]]))
-            raise InvalidDataError(
-                f"no group with rows of class {names[lacking[0]]!r} is among those to "
-                f"{part}, of {having} that have it; add groups, change certify_fraction or seed, "
-                "or waive the class by name"
-            )
 
 
 def _order_of(

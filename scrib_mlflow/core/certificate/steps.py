@@ -45,6 +45,9 @@ SMOOTHINGS = (0.01, 0.003)
 ERRORS_APART = 1.0  # errors between the rows that give a slope
 
 
+PathRule = ThresholdRule | OptimalRule
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathProblem(Problem):
     """What all steps of a path share; `rows` are blurred, with soft labels."""
@@ -62,7 +65,7 @@ class PathProblem(Problem):
 class Step:
     """One rule of a path."""
 
-    rule: ThresholdRule | OptimalRule
+    rule: PathRule
     margin: float  # z
     power: float  # predicted chance that every claim passes
     abstention_rate: float  # on the rows that drew the path
@@ -74,7 +77,7 @@ HopefulStep = tuple[
 
 
 def expect_groups(
-    problem: PathProblem, pilot: ThresholdRule | OptimalRule, rows: Labelled, groups: Ints
+    problem: PathProblem, pilot: PathRule, rows: Labelled, groups: Ints
 ) -> PathProblem:
     """Return the problem with the design effects that a pilot rule has on labelled rows."""
     sets = make_sets(pilot, rows.scores)
@@ -97,11 +100,7 @@ def expect_groups(
 
 
 def forecast(
-    problem: PathProblem,
-    rule: ThresholdRule | OptimalRule,
-    margin: float,
-    soft: Counts,
-    tables: Sequence[ErrorTable],
+    problem: PathProblem, rule: PathRule, margin: float, soft: Counts, tables: Sequence[ErrorTable]
 ) -> HopefulStep:
     """Return a rule, given its soft counts on the blurred rows, with what to expect of it."""
     by_constraint, _ = counts.constraint_counts(soft, problem.constraints)
@@ -156,7 +155,7 @@ def _chances(
     return chances
 
 
-def find_pilot(problem: PathProblem) -> ThresholdRule | OptimalRule:
+def find_pilot(problem: PathProblem) -> PathRule:
     """Return the rule at which design effects are estimated."""
     if problem.recalibration is not None:
         return _optimal_steps(problem, (PILOT,), None)[0][1].rule
