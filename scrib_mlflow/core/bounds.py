@@ -123,7 +123,7 @@ def _fill_allowed(
 def passing_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:
     """Return the errors to expect among so many rows at the risk that passes at z.
 
-    At that risk at most those allowed happen with probability Phi(z); -1 where none are.
+    At that risk at most those allowed happen with probability Phi(z); -1 where no number is.
     """
     passes = allowed >= 0
     risk = special.betaincinv(

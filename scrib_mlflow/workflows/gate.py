@@ -32,7 +32,7 @@ from scrib_mlflow.workflows.policy import decide, find_damage
 
 LOGGER = logging.getLogger(__name__)
 
-AS_GIVEN = {"alias", "evidence", "max_abstention", "max_abstention_increase", "allow_overlap"}
+POLICY_OPTIONS = {"alias", "evidence", "max_abstention", "max_abstention_increase", "allow_overlap"}
 MOST_TRIES = 5  # others may move the alias meanwhile
 
 
@@ -186,7 +186,7 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     caps = targets.by_name("max_class_abstention", settings.max_class_abstention, classes)
     named = settings.max_class_abstention if isinstance(settings.max_class_abstention, dict) else {}
     return Policy(
-        **settings.model_dump(include=AS_GIVEN),
+        **settings.model_dump(include=POLICY_OPTIONS),
         ledger=settings.ledger,
         risk_targets=limits,
         overall_target=overall,

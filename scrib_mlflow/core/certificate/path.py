@@ -143,7 +143,8 @@ def draw_path(
     recalibration = fit_recalibration(rows.scores, rows.labels, rows.weights)
     blurred = blur_scores(drawing, recalibration.of, inputs.check_seed(seed), weights)
     weights = np.tile(weights, len(blurred) // len(drawing))
-    soft = recalibrate(recalibration, blurred) * weights[:, None]
+    soft = recalibrate(recalibration, blurred)
+    soft *= weights[:, None]
     used = np.ones(len(blurred), dtype=np.bool_)
     problem = PathProblem(
         scores=drawing,

@@ -99,7 +99,7 @@ def least_target(n: int, level: float) -> float:
 
 def least_rows(target: float, level: float) -> int:
     """Return how many certain rows without an error certify a target."""
-    return math.ceil(math.log(level) / math.log1p(-target) - 1e-9)  # which is rounding
+    return math.ceil(math.log(level) / math.log1p(-target) - 1e-9)  # less is rounding
 
 
 def chance_of_passing(n_certain: int, target: float, risk: float, level: float) -> float:

@@ -71,9 +71,8 @@ class Step:
     abstention_rate: float  # on the rows that drew the path
 
 
-HopefulStep = tuple[
-    float, Step
-]  # sum of the claims' log chances, none of them taken for impossible
+# With the sum of the claims' log chances, none of them taken for impossible.
+HopefulStep = tuple[float, Step]
 
 
 def expect_groups(
