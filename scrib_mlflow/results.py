@@ -9,16 +9,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from scrib_mlflow.core.certificate import Certificate, Path, Plan
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.core.rules import Fit, OptimalRule, Rule, SelectiveRule, ThresholdRule, TopRule
+from scrib_mlflow.core.rules import Fit, Rule
 from scrib_mlflow.core.studies import Comparison, TargetFrontier
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry, ScoreSource
@@ -102,7 +103,7 @@ class Fresh:
     champion_abstention: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One question that a gate asks, and the answer."""
 
@@ -153,38 +154,12 @@ class Predictions:
     package_version: str
 
 
-Result = (
-    Fit
-    | SetReport
-    | SetClassifier
-    | Certificate
-    | Path
-    | Plan
-    | Comparison
-    | TargetFrontier
-    | Decision
-    | Predictions
-    | ThresholdRule
-    | OptimalRule
-    | SelectiveRule
-    | TopRule
-)
+Record = SetClassifier | Decision | Predictions
+Study = Plan | Comparison | TargetFrontier
+Result = Fit | SetReport | Certificate | Path | Rule | Record | Study
 
-TYPES: dict[str, type[Any]] = {
-    "certificate": Certificate,
-    "comparison": Comparison,
-    "decision": Decision,
-    "fit": Fit,
-    "optimal_rule": OptimalRule,
-    "path": Path,
-    "plan": Plan,
-    "predictions": Predictions,
-    "set_classifier": SetClassifier,
-    "set_report": SetReport,
-    "target_frontier": TargetFrontier,
-    "threshold_rule": ThresholdRule,
-    "selective_rule": SelectiveRule,
-    "top_rule": TopRule,
+TYPES: dict[str, type[Any]] = {  # by the name of the class, in snake case
+    re.sub("(?<!^)([A-Z])", r"_\1", kind.__name__).lower(): kind for kind in get_args(Result)
 }
 
 
@@ -221,12 +196,11 @@ def from_json(text: str) -> Result:
             f"the {name} is damaged: it has {sorted(fields)}, of which {sorted(known)} are known"
         )
     try:
-        result: Result = _reader(name).validate_python(fields)
+        return _reader(name).validate_python(fields)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise ScribError(f"the {name} is damaged at {field!r}: {first['msg']}") from error
-    return result
 
 
 @cache

@@ -61,6 +61,13 @@ def binomial_tail(n: ArrayLike, wrong: ArrayLike, risk: ArrayLike) -> Floats:
     return np.where(inside, special.betaincc(wrong + 1, right, risk), 1.0)
 
 
+def chance_within(n: ArrayLike, allowed: ArrayLike, risk: ArrayLike) -> Floats:
+    """Return the chance of at most the allowed errors among n rows; 0 where not even 0 are."""
+    n, allowed = np.asarray(n), np.asarray(allowed)
+    possible = (allowed >= 0) & (allowed < n)
+    return np.where(possible, binomial_tail(n, np.maximum(allowed, 0), risk), 0.0)
+
+
 def _checked(wrong: ArrayLike, n: ArrayLike, confidence: float) -> tuple[Floats, Floats]:
     as_number("confidence", confidence, low=0, high=1)
     counts = np.broadcast_arrays(np.asarray(wrong, dtype=np.float64), np.asarray(n, np.float64))
@@ -113,18 +120,11 @@ def _fill_allowed(
     return following - 1
 
 
-def passing_errors(target: float, most_rows: int, confidence: float, z: float) -> Floats:
-    """Return the errors to expect among n = 0 ... most_rows at the risk that passes at z.
+def passing_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:
+    """Return the errors to expect among so many rows at the risk that passes at z.
 
-    At n times that risk at most ``allowed_errors`` happen with probability Phi(z); -1 where no
-    number of errors passes.
+    At that risk at most those allowed happen with probability Phi(z); -1 where no number is.
     """
-    allowed = allowed_errors(target, most_rows, confidence)
-    return _expected_errors(np.arange(most_rows + 1.0), allowed, z)
-
-
-def _expected_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:
-    """Return the errors to expect at the risk where at most those allowed happen with Phi(z)."""
     passes = allowed >= 0
     risk = special.betaincinv(
         np.where(passes, allowed + 1, 1.0), np.where(passes, rows - allowed, 1.0), special.ndtr(-z)
@@ -158,9 +158,10 @@ def smooth_errors(
     """
     if most_rows > EXACT_ROWS:
         return _coarse_errors(target, most_rows, confidence, z)
-    if z is None:
-        return ErrorTable(smooth_table(allowed_errors(target, most_rows, confidence)))
-    return ErrorTable(smooth_table(passing_errors(target, most_rows, confidence, z)))
+    errors = allowed_errors(target, most_rows, confidence)
+    if z is not None:
+        errors = passing_errors(np.arange(most_rows + 1.0), errors, z)
+    return ErrorTable(smooth_table(errors))
 
 
 def smooth_table(table: Floats) -> Floats:
@@ -186,12 +187,10 @@ def _coarse_errors(target: float, most_rows: int, confidence: float, z: float | 
     sums = np.cumsum(allowed, out=allowed)
     mean = (sums[rows + half] - sums[np.maximum(rows - half - 1, 0)]) / (2 * half + 1)
     errors = np.where(whole, mean, errors)
-    return ErrorTable(errors if z is None else _expected_errors(rows, errors, z), stride)
+    return ErrorTable(errors if z is None else passing_errors(rows, errors, z), stride)
 
 
 def soft_errors(table: ErrorTable, bias: float) -> ErrorTable:
     """Return a table in soft errors, of which each stands for `bias` of those to come."""
-    if bias == 1.0:
-        return table
-    errors = table.errors
-    return table._replace(errors=np.where(errors >= 0, errors / bias, errors))
+    errors = np.where(table.errors >= 0, table.errors / bias, table.errors)
+    return table._replace(errors=errors)

@@ -21,13 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from scrib_mlflow.errors import (
-    InvalidDataError,
-    InvalidLabelsError,
-    InvalidScoresError,
-    InvalidWeightsError,
-    ScribError,
-)
+from scrib_mlflow import errors
 from scrib_mlflow.messages import _listed
 
 Floats = NDArray[np.float64]
@@ -54,27 +48,27 @@ def as_number(name: str, value: object, *, low: float, high: float) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError) as error:
-        raise ScribError(f"{name} is {value!r}, but must be a number") from error
+        raise errors.ScribError(f"{name} is {value!r}, but must be a number") from error
     if not low < number < high:
         limits = f"lie between {low:g} and {high:g}" if high < np.inf else f"be above {low:g}"
-        raise ScribError(f"{name} must {limits}, got {number:g}")
+        raise errors.ScribError(f"{name} must {limits}, got {number:g}")
     return number
 
 
-def as_floats(name: str, values: Any) -> Floats:
-    """Return numbers as a C-ordered float64 array."""
+def as_floats(name: str, values: Any, kind: type[errors.ScribError] = errors.ScribError) -> Floats:
+    """Return numbers as a C-ordered float64 array, or raise an error of a kind."""
     try:
         if np.iscomplexobj(values) or np.ma.is_masked(values):
             raise TypeError("complex or masked values")  # noqa: TRY301  # as numpy does
         return np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ScribError(f"{name} must be numbers: {error}") from error
+        raise kind(f"{name} must be numbers: {error}") from error
 
 
 def check_seed(seed: int) -> int:
     """Return a seed, or say what is wrong with it."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ScribError(f"seed is {seed!r}, but must be a whole number, 0 or more")
+        raise errors.ScribError(f"seed is {seed!r}, but must be a whole number, 0 or more")
     return int(seed)
 
 
@@ -106,17 +100,15 @@ def new_array(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
                 os.posix_fallocate(file.fileno(), 0, size)
             return np.asarray(np.memmap(file, dtype=kind, mode="w+", shape=shape))
         except OSError as error:
-            raise InvalidDataError(
+            raise errors.InvalidDataError(
                 f"{tempfile.gettempdir()} cannot hold a temporary file of {size / 2**30:.1f} GiB: "
                 f"{error}; name a folder on a larger disk in TMPDIR"
             ) from error
 
 
-def fill_rows(
-    n: int, kind: DTypeLike, values: Callable[[slice], ArrayLike], width: tuple[int, ...] = ()
-) -> NDArray[Any]:
-    """Return an array of n rows whose values a function gives for each block of rows."""
-    filled = new_array((n, *width), kind)
+def fill_rows(n: int, kind: DTypeLike, values: Callable[[slice], ArrayLike]) -> NDArray[Any]:
+    """Return an array of n values, which a function gives for each block of rows."""
+    filled = new_array((n,), kind)
     for of in row_blocks(n):
         filled[of] = values(of)
     return filled
@@ -162,15 +154,22 @@ def mix(values: ArrayLike) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
+def count_up(codes: NDArray[np.intp]) -> Ints:
+    """Return the number, from 0, of each code among those like it."""
+    by_code = np.argsort(codes, kind="stable")
+    ordered = codes[by_code]
+    numbers = np.empty(len(codes), dtype=np.int64)
+    numbers[by_code] = np.arange(len(codes)) - np.searchsorted(ordered, ordered)
+    return numbers
+
+
 def is_among(values: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> Bools:
     """Return which values stand among others that are in ascending order."""
     if not len(ordered):
         return np.zeros(len(values), dtype=np.bool_)
-    last = len(ordered) - 1
 
     def among(of: slice) -> Bools:
-        positions = np.minimum(np.searchsorted(ordered, values[of]), last)
-        return ordered[positions] == values[of]
+        return ordered.take(np.searchsorted(ordered, values[of]), mode="clip") == values[of]
 
     return fill_rows(len(values), np.bool_, among)
 
@@ -221,16 +220,27 @@ def check_rows(
     names = check_classes(classes, k)
     weights = check_weights(sample_weight, n)
     indices, soft = np.zeros(0, dtype=np.int32), np.zeros((0, k))
-    if not are_soft(labels):
-        indices = check_labels(labels, names, n)
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:  # rows of different lengths
+        raise errors.InvalidLabelsError(
+            f"labels must be one for each of the {n} rows of scores: {error}"
+        ) from error
+    if array.ndim != 2:
+        indices = check_labels(array, names, n)
     elif hard:
-        raise InvalidLabelsError("labels must be one class a row, not soft labels")
+        raise errors.InvalidLabelsError("labels must be one class a row, not soft labels")
     else:
-        soft = check_soft_labels(labels, (n, k)) * weights[:, None]
+        soft = as_floats("soft labels", labels)
+        if soft.shape != (n, k):
+            raise errors.InvalidLabelsError(
+                f"soft labels must have the shape of scores {(n, k)}, got {soft.shape}"
+            )
+        soft = _check_amounts("soft labels", soft, errors.InvalidLabelsError) * weights[:, None]
         weights = soft.sum(axis=1)
     used = weights > 0
     if np.count_nonzero(used) < least_rows:
-        raise InvalidWeightsError(
+        raise errors.InvalidWeightsError(
             f"only {np.count_nonzero(used)} rows have a weight above 0, "
             f"but at least {least_rows} are needed"
         )
@@ -240,25 +250,24 @@ def check_rows(
 
 def check_scores(scores: ArrayLike, *, least_rows: int = 2) -> Floats:
     """Return scores as a C-ordered (n, k) float64 array, or say what is wrong with them."""
-    try:
-        array = as_floats("scores", scores)
-    except ScribError as error:
-        raise InvalidScoresError(*error.args) from error
+    array = as_floats("scores", scores, errors.InvalidScoresError)
     if array.ndim != 2:
-        raise InvalidScoresError(
+        raise errors.InvalidScoresError(
             f"scores must have two dimensions, rows and classes, got shape {array.shape}; "
             "for a binary model with one score p pass np.column_stack([1 - p, p])"
         )
     n, k = array.shape
     if k < 2:
-        raise InvalidScoresError(
+        raise errors.InvalidScoresError(
             f"scores must have a column for each of 2 or more classes, got {k}"
         )
     if n < least_rows:
-        raise InvalidScoresError(f"scores have {n} rows, but at least {least_rows} are needed")
+        raise errors.InvalidScoresError(
+            f"scores have {n} rows, but at least {least_rows} are needed"
+        )
     if not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0]
-        raise InvalidScoresError(
+        raise errors.InvalidScoresError(
             f"scores[{row}, {column}] is {array[row, column]}; "
             "drop or impute rows without a finite score for every class"
         )
@@ -285,7 +294,7 @@ def check_probabilities(scores: Floats) -> Floats:
         worst = int(np.argmax(np.abs(scores.sum(axis=1) - 1)))
         what = f"sums to {scores[worst].sum():g}"
         advice = "let the model give every class its probability"
-    raise InvalidScoresError(
+    raise errors.InvalidScoresError(
         f"the scores are no probabilities, which the optimal rule needs: row {worst} {what}; "
         f"{advice}, or fit thresholds, which take any scores (rule=thresholds)"
     )
@@ -300,7 +309,7 @@ def check_trust(trust: object, n: int) -> Floats:
     """Return the trust of each row."""
     checked = as_floats("trust", trust)
     if checked.shape != (n,) or np.isnan(checked).any():
-        raise ScribError(
+        raise errors.ScribError(
             f"trust must be {n} numbers, one a row, got shape {checked.shape} "
             f"with {int(np.isnan(checked).sum())} NaN"
         )
@@ -312,24 +321,26 @@ def check_classes(classes: Sequence[object] | None, k: int) -> tuple[str, ...]:
     if classes is None:
         return tuple(str(j) for j in range(k))
     if isinstance(classes, str) or not isinstance(classes, Iterable):
-        raise InvalidLabelsError(
+        raise errors.InvalidLabelsError(
             f"classes must be a list of names in column order, got {classes!r}"
         )
     names = tuple(str(name) for name in classes)
     if len(names) != k:
-        raise InvalidLabelsError(
+        raise errors.InvalidLabelsError(
             f"classes names {len(names)} classes but scores have {k} columns; "
             "name them in column order"
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidLabelsError(f"classes must differ, but {_listed(twice)} stand more than once")
+        raise errors.InvalidLabelsError(
+            f"classes must differ, but {_listed(twice)} stand more than once"
+        )
     if not all(name.strip() for name in names):
-        raise InvalidLabelsError(
+        raise errors.InvalidLabelsError(
             f"a class is named {next(n for n in names if not n.strip())!r}; give it a name"
         )
     if "default" in names:
-        raise InvalidLabelsError(
+        raise errors.InvalidLabelsError(
             "a class is named 'default', the word for all classes without a target of their own; "
             "rename it"
         )
@@ -342,32 +353,31 @@ def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray
     A label equal to a class name as text is that class; whole numbers are indices only where no
     class name is a whole number.
     """
-    try:
-        array = np.asarray(labels)
-    except ValueError as error:
-        raise InvalidLabelsError(
-            f"labels must be one for each of the {n} rows of scores: {error}"
-        ) from error
+    array = np.asarray(labels)
     if array.shape != (n,):
-        raise InvalidLabelsError(
+        raise errors.InvalidLabelsError(
             f"labels must be one for each of the {n} rows of scores, got shape {array.shape}"
         )
     numbered = all(name == str(j) for j, name in enumerate(classes))
     named = not numbered and any(WHOLE.fullmatch(name) for name in classes)
     if array.dtype.kind in "iu" and not named:
         inside = (array >= 0) & (array < len(classes))
-        if not inside.all():
-            raise _unknown_label(array, int(np.argmin(inside)), classes)
-        return array.astype(np.int32)
-    index = {name: j for j, name in enumerate(classes)}
-    if array.dtype.kind == "O":
-        indices = np.array([_class_of(value, index, named=named) for value in array.tolist()])
+        indices = np.where(inside, array.astype(np.int64), -1)
     else:
-        values, inverse = np.unique(array, return_inverse=True)
-        indices = np.array([_class_of(value, index, named=named) for value in values.tolist()])
-        indices = indices[inverse]
-    if (indices < 0).any():
-        raise _unknown_label(array, int(np.argmax(indices < 0)), classes)
+        values, inverse = array, np.arange(n)
+        if array.dtype.kind != "O":
+            values, inverse = np.unique(array, return_inverse=True)
+        index = {name: j for j, name in enumerate(classes)}
+        meant = [_class_of(value, index, named=named) for value in values.tolist()]
+        indices = np.array(meant, dtype=np.int64)[inverse]
+    unknown = np.flatnonzero(indices < 0)
+    if len(unknown):
+        row = unknown[0]
+        raise errors.InvalidLabelsError(
+            f"labels[{row}] is {array[row:][:1].tolist()[0]!r}, which is no class; use a class "
+            f"name, or an index from 0 to {len(classes) - 1} where no name is a number; the "
+            f"classes are {_listed(classes)}"
+        )
     return indices.astype(np.int32)
 
 
@@ -395,66 +405,30 @@ def _class_of(value: object, index: dict[str, int], *, named: bool) -> int:
     return number if not named and 0 <= number < len(index) else -1
 
 
-def _unknown_label(
-    array: NDArray[np.generic], row: int, classes: tuple[str, ...]
-) -> InvalidLabelsError:
-    value = array[row].item() if isinstance(array[row], np.generic) else array[row]
-    return InvalidLabelsError(
-        f"labels[{row}] is {value!r}, which is no class; use a class name, or an index from 0 to "
-        f"{len(classes) - 1} where no name is a number; the classes are {_listed(classes)}"
-    )
-
-
-def are_soft(labels: ArrayLike) -> bool:
-    """Return whether labels are a matrix."""
-    try:
-        return np.ndim(labels) == 2
-    except ValueError:  # rows of different lengths, which `check_labels` refuses
-        return False
-
-
-def check_soft_labels(labels: ArrayLike, shape: tuple[int, int]) -> Floats:
-    """Return an (n, k) matrix of label weights."""
-    soft = as_floats("soft labels", labels)
-    if soft.shape != shape:
-        raise InvalidLabelsError(
-            f"soft labels must have the shape of scores {shape}, got {soft.shape}"
-        )
-    if not (np.isfinite(soft) & (soft >= 0)).all():
-        row, column = np.argwhere(~(np.isfinite(soft) & (soft >= 0)))[0]
-        raise InvalidLabelsError(
-            f"soft labels[{row}, {column}] is {soft[row, column]}; "
-            "weights must be finite and not negative"
-        )
-    _check_scale("soft labels", soft)
-    return soft
-
-
 def check_weights(sample_weight: ArrayLike | None, n: int) -> Floats:
     """Return one weight a row; without weights, ones."""
     if sample_weight is None:
         return np.ones(n)
     weights = as_floats("sample_weight", sample_weight)
     if weights.shape != (n,):
-        raise InvalidWeightsError(
+        raise errors.InvalidWeightsError(
             f"sample_weight must be one for each of the {n} rows, got shape {weights.shape}"
         )
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
-        raise InvalidWeightsError(
-            f"sample_weight[{bad[0]}] is {weights[bad[0]]}; weights must be finite and not negative"
-        )
     if not weights.any():
-        raise InvalidWeightsError(
+        raise errors.InvalidWeightsError(
             "sample_weight is 0 in every row; leave it out, or give some row a weight"
         )
-    _check_scale("sample_weight", weights)
-    return weights
+    return _check_amounts("sample_weight", weights, errors.InvalidWeightsError)
 
 
-def _check_scale(name: str, weights: Floats) -> None:
-    """Refuse weights whose sums leave the range of numbers."""
+def _check_amounts(name: str, weights: Floats, kind: type[errors.ScribError]) -> Floats:
+    """Refuse negative weights, and those whose sums leave the range of numbers."""
+    bad = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        index, value = ", ".join(map(str, bad[0])), weights[tuple(bad[0])]
+        raise kind(f"{name}[{index}] is {value}; weights must be finite and not negative")
     if not 1 / MOST_WEIGHT < weights.max() < MOST_WEIGHT:
-        raise InvalidWeightsError(
+        raise errors.InvalidWeightsError(
             f"the highest of {name} is {weights.max():g}; scale them to about 1 a row"
         )
+    return weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,20 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from scrib_mlflow.core import inputs
+from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
-from scrib_mlflow.core.counts import (
-    Counts,
-    certain_and_wrong,
-    count_rows,
-    effective_counts,
-    sum_groups,
-)
+from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 
 Band = tuple[float, float]
-UNKNOWN = (NAN, NAN)
 MOST_POINTS = 200  # of a curve
 
 
@@ -98,21 +91,22 @@ def evaluate_sets(
     rows, sets = predict_rows(
         scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust
     )
-    return report_counts(count_rows(sets, rows), rows.classes, confidence, counted=rows.counted)
+    return report_counts(
+        counts.count_rows(sets, rows), rows.classes, confidence, counted=rows.counted
+    )
 
 
 def report_counts(
     counts: Counts, classes: tuple[str, ...], confidence: float, *, counted: bool
 ) -> SetReport:
     """Return rates, risks and bounds; the bounds are NaN unless every row is `counted` as one."""
-    number = _whole if counted else float
+    number: Callable[[float], float] = round if counted else float
     total = counts.members.sum()
     wrong = counts.wrong.sum()
     errors, certain = np.append(counts.wrong, wrong), np.append(counts.certain, counts.all_certain)
-    exact, chernoff = np.full(len(errors), NAN), np.full(len(errors), NAN)
-    if counted:
-        exact = risk_upper(errors, certain, confidence)
-        chernoff = risk_upper_kl(errors, certain, confidence)
+    unknown = np.full(len(errors), NAN)
+    exact = risk_upper(errors, certain, confidence) if counted else unknown
+    chernoff = risk_upper_kl(errors, certain, confidence) if counted else unknown
     return SetReport(
         classes=classes,
         n=number(total),
@@ -144,10 +138,6 @@ def report_counts(
 def _rate(part: float, whole: float) -> float:
     """Return part / whole, NaN where there is nothing."""
     return max(float(part / whole), 0.0) if whole > 0 else NAN
-
-
-def _whole(count: float) -> int:
-    return round(count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,58 +178,51 @@ def measure_part(
     groups: Ints | None = None,  # (n,) codes from 0
 ) -> PartRates:
     """Measure sets on labelled rows."""
-    sizes = np.count_nonzero(sets, axis=1)
-    certain, wrong = certain_and_wrong(sets, labels)
+    certain, wrong = counts.certain_and_wrong(sets, labels)
     members = [labels == j for j in shown] + [np.ones(len(sets), dtype=np.bool_)]
     abstains = _rates(members, ~certain, confidence, groups)
     risks = _rates([each & certain for each in members], wrong, confidence, groups)
-    by_class = {
-        classes[j]: ClassRates(
-            n=of_rows.n,
-            n_certain=of_certain.n,
-            n_wrong=of_certain.k,
-            abstention_rate=of_rows.rate,
-            abstention_band=of_rows.band,
-            risk=of_certain.rate,
-            risk_band=of_certain.band,
+    both = zip(abstains, risks, strict=True)
+    *by_class, overall = [
+        ClassRates(
+            n=n,
+            n_certain=n_certain,
+            n_wrong=n_wrong,
+            abstention_rate=rate,
+            abstention_band=band,
+            risk=risk,
+            risk_band=risk_band,
         )
-        for j, of_rows, of_certain in zip(shown, abstains[:-1], risks[:-1], strict=True)
-    }
+        for (n, _, rate, band), (n_certain, n_wrong, risk, risk_band) in both
+    ]
     return PartRates(
-        n=len(sets),
-        n_certain=risks[-1].n,
-        n_wrong=risks[-1].k,
-        abstention_rate=abstains[-1].rate,
-        abstention_band=abstains[-1].band,
-        empty_rate=float(np.mean(sizes == 0)),
-        overall_risk=risks[-1].rate,
-        overall_risk_band=risks[-1].band,
-        by_class=by_class,
+        n=overall.n,
+        n_certain=overall.n_certain,
+        n_wrong=overall.n_wrong,
+        abstention_rate=overall.abstention_rate,
+        abstention_band=overall.abstention_band,
+        empty_rate=float(np.mean(~sets.any(axis=1))),
+        overall_risk=overall.risk,
+        overall_risk_band=overall.risk_band,
+        by_class={classes[j]: rates for j, rates in zip(shown, by_class, strict=True)},
     )
-
-
-class _Rate(NamedTuple):
-    n: int
-    k: int
-    rate: float
-    band: Band
 
 
 def _rates(
     among: Sequence[Bools], happens: Bools, confidence: float | None, groups: Ints | None
-) -> list[_Rate]:
-    """Return how often something happens among rows of several kinds."""
+) -> list[tuple[int, int, float, Band]]:
+    """Return of rows of several kinds their number, and how often something happens among them."""
     n = np.array([np.count_nonzero(rows) for rows in among])
     k = np.array([np.count_nonzero(rows & happens) for rows in among])
-    bands = [UNKNOWN] * len(n)
+    bands = [(NAN, NAN)] * len(n)
     if confidence is not None:
         worth_n, worth_k = n.astype(np.float64), k.astype(np.float64)
         if groups is not None:
-            sums = sum_groups(groups, happens, among)
-            worth_n, worth_k = effective_counts(n, k, sums, (1 - confidence) / 2)
+            sums = counts.sum_groups(groups, happens, among)
+            worth_n, worth_k = counts.effective_counts(n, k, sums, (1 - confidence) / 2)
         bands = two_sided(worth_k, worth_n, confidence)
     return [
-        _Rate(int(a), int(b), float(b / a) if a else NAN, band)
+        (int(a), int(b), float(b / a) if a else NAN, band)
         for a, b, band in zip(n, k, bands, strict=True)
     ]
 
@@ -247,14 +230,9 @@ def _rates(
 def two_sided(k: Floats, n: Floats, confidence: float) -> list[Band]:
     """Return exact bands of a rate; all of 0 to 1 without rows."""
     tail = (1 - confidence) / 2
-    some, less = k > 0, k < n
-    safe_k, safe_n = np.where(n > 0, k, 0.0), np.where(n > 0, n, 1.0)
-    low = special.betaincinv(np.where(some, safe_k, 1.0), safe_n - safe_k + 1, tail)
-    high = special.betaincinv(safe_k + 1, np.where(less, safe_n - safe_k, 1.0), 1 - tail)
-    return [
-        (float(a) if s else 0.0, float(b) if f else 1.0)
-        for a, b, s, f in zip(low, high, some, less, strict=True)
-    ]
+    low = special.betaincinv(np.where(k > 0, k, 1.0), n - k + 1, tail)
+    low, high = np.where(k > 0, low, 0.0), risk_upper(k, n, 1 - tail)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 class Answers(NamedTuple):
@@ -341,7 +319,7 @@ def risk_coverage(answers: Answers) -> RiskCoverage:
 
 def own_point(answers: Answers) -> tuple[float, float]:
     """Return the share of rows that the sets answer, and the risk of these answers."""
-    certain, wrong = certain_and_wrong(answers.sets, answers.labels)
+    certain, wrong = counts.certain_and_wrong(answers.sets, answers.labels)
     n_certain = int(np.count_nonzero(certain))
     risk = np.count_nonzero(wrong) / n_certain if n_certain else NAN
     return n_certain / len(certain), risk
@@ -359,12 +337,7 @@ def choose_examples(answers: Answers, most: int) -> NDArray[np.intp]:
     members = np.packbits(answers.sets[rows], axis=1)
     label = answers.labels[rows].astype(np.int32)[:, None].view(np.uint8)
     _, code, count = _distinct(np.hstack([members, label]))
-    by_kind = np.argsort(code, kind="stable")
-    starts = np.cumsum(count) - count
-    turn = np.empty(len(rows), dtype=np.int64)  # 0 for the first row of its kind
-    turn[by_kind] = np.arange(len(rows)) - starts[code[by_kind]]
-    chosen = np.lexsort((rows, -count[code], turn))[:most]
-    return rows[chosen]
+    return rows[np.lexsort((rows, -count[code], inputs.count_up(code)))[:most]]
 
 
 def _distinct(

@@ -119,7 +119,10 @@ Rule = ThresholdRule | SelectiveRule | TopRule | OptimalRule
 
 
 def predict_sets(
-    scores: ArrayLike, rule: Rule | Sequence[float] | Floats, *, trust: ArrayLike | None = None
+    scores: ArrayLike,
+    rule: Fit | Rule | Sequence[float] | Floats,
+    *,
+    trust: ArrayLike | None = None,
 ) -> Bools:
     """Return the prediction sets of a rule, or of thresholds.
 
@@ -159,8 +162,7 @@ def predict_rows(
     rows = inputs.check_rows(scores, labels, names, sample_weight, least_rows=1, hard=hard)
     if trust is not None:
         trust = inputs.check_trust(trust, len(rows.used))[rows.used]
-    plain = rule.rule if isinstance(rule, Fit) else rule
-    return rows, predict_sets(rows.scores, plain, trust=trust)
+    return rows, predict_sets(rows.scores, rule, trust=trust)
 
 
 def make_sets(rule: Rule, scores: Floats, trust: Floats | None = None) -> Bools:
@@ -174,42 +176,26 @@ def make_sets(rule: Rule, scores: Floats, trust: Floats | None = None) -> Bools:
 
 def _check_numbers(rule: Rule, k: int) -> None:
     """Raise unless a rule has a number for every class, and none is NaN."""
-    for name, values in _numbers(rule).items():
-        if len(values) != k and name != "threshold":
+    plain = asdict(rule)
+    for name, values in (plain | (plain.get("recalibration") or {})).items():
+        if isinstance(values, tuple) and len(values) != k:
             raise ScribError(
                 f"the rule has {len(values)} {name} but scores have {k} columns; pass one a class"
             )
-        if np.isnan(values).any():
+        if isinstance(values, tuple | float) and np.isnan(values).any():
             raise ScribError(
                 f"{name} of the rule: NaN in {values}; -inf is for a class always in the set"
             )
 
 
-def _numbers(rule: Rule) -> dict[str, tuple[float, ...]]:
-    """Return the numbers of a rule by name."""
-    if isinstance(rule, ThresholdRule):
-        return {"thresholds": rule.thresholds}
-    if isinstance(rule, SelectiveRule):
-        return {"threshold": (rule.threshold,)}
-    if isinstance(rule, TopRule):
-        return {}
-    names = ("multipliers", "charges", "candidate_thresholds")
-    numbers = {name: getattr(rule, name) for name in names}
-    if rule.recalibration is not None:
-        numbers |= {name: getattr(rule.recalibration, name) for name in ("slopes", "offsets")}
-    return numbers
-
-
 def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> Floats | None:
     """Return the trust of each row, for the one kind of rule that is made for it."""
     needed = isinstance(rule, SelectiveRule) and rule.on == "trust"
-    if trust is None:
-        if needed:
-            raise ScribError("the rule was fitted on trust; pass the trust of each row")
-        return None
-    if not needed:
+    if needed and trust is None:
+        raise ScribError("the rule was fitted on trust; pass the trust of each row")
+    if trust is not None and not needed:
         raise ScribError("trust is given, but the rule does not use it; leave it out")
-    return inputs.check_trust(trust, n)
+    return None if trust is None else inputs.check_trust(trust, n)
 
 
 def with_candidates(
@@ -226,13 +212,10 @@ def with_candidates(
     ----------
     rule : OptimalRule
         Fixed before these rows; its certain answers stay what they are.
-    scores : (n, k) array
-    labels : (n,) array
-        Class names or indices.
+    scores, labels, classes
+        As for `fit_thresholds`; labels are one class a row.
     coverage : float
         How often the candidates of an abstention shall hold the true class, for every class.
-    classes : sequence, optional
-        Class names in column order; without them the column numbers.
 
     Returns
     -------

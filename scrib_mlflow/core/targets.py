@@ -6,7 +6,7 @@ certificate proves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,11 +64,8 @@ def claim_targets(constraints: Sequence[Constraint]) -> Floats:
 
 def claim_members(constraints: Sequence[Constraint], k: int) -> Ints:
     """Return 1 where a class (k) belongs to a claim (c)."""
-    claims = claimed(constraints)
-    members = np.zeros((len(claims), k), dtype=np.int64)
-    for c, constraint in enumerate(claims):
-        members[c, list(constraint.classes)] = 1
-    return members
+    members = [np.isin(np.arange(k), constraint.classes) for constraint in claimed(constraints)]
+    return np.array(members, dtype=np.int64).reshape(-1, k)
 
 
 def own_targets(risk_targets: Target | None) -> frozenset[str]:
@@ -79,7 +76,7 @@ def own_targets(risk_targets: Target | None) -> frozenset[str]:
 def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constraint, ...]:
     """Return the constraints that the targets mean, or say what is wrong with them."""
     waived = known_classes("waive", targets.waive, classes)
-    _check_names(targets, classes)
+    groups = _groups(targets, classes)
     kind: Kind = "risk"
     by_class = by_name("risk_targets", targets.risk_targets, classes)
     if targets.miscoverage_targets is not None:
@@ -91,13 +88,19 @@ def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constr
     if targets.overall_target is not None:
         target = _rate("overall_target", targets.overall_target)
         wanted.append((OVERALL, "risk", tuple(range(len(classes))), target))
-    for name, (members, value) in _groups(targets).items():
+    for name, (members, value) in groups.items():
         option = f"risk_groups[{name!r}]"
         wanted.append((name, "risk", known_classes(option, members, classes), _rate(option, value)))
-    _all_covered(wanted, waived, classes)
+    covered = {j for _, _, members, _ in wanted for j in members} | set(waived)
+    missing = [name for j, name in enumerate(classes) if j not in covered]
+    if missing:
+        raise InvalidTargetsError(
+            f"no target covers class {missing[0]!r}; "
+            "give it one, add a 'default', an overall_target, or waive it by name"
+        )
     caps = by_name("max_class_abstention", targets.max_class_abstention, classes)
     wanted += [(classes[j], "abstention", (j,), cap) for j, cap in caps.items() if j not in waived]
-    names = {name for name, *_ in wanted} | set(classes)
+    names = dict.fromkeys([*classes, *(name for name, *_ in wanted)])
     costs = _amounts("penalty", targets.penalty, names)
     both = _amounts("two_sided_penalty", targets.two_sided_penalty, names)
     return tuple(
@@ -127,15 +130,10 @@ def by_name(option: str, value: Target | None, classes: tuple[str, ...]) -> dict
         )
     rest = named.pop(DEFAULT, None)
     known_classes(option, list(named), classes)
-    rates = {
-        j: _rate(f"{option}[{name!r}]", named[name])
-        for j, name in enumerate(classes)
-        if name in named
-    }
+    rates = {name: _rate(f"{option}[{name!r}]", rate) for name, rate in named.items()}
     if rest is not None:
-        rate = _rate(f"{option}['default']", rest)
-        rates |= {j: rate for j in range(len(classes)) if j not in rates}
-    return dict(sorted(rates.items()))
+        rates = dict.fromkeys(classes, _rate(f"{option}['default']", rest)) | rates
+    return {j: rates[name] for j, name in enumerate(classes) if name in rates}
 
 
 def enforced(targets: Target, classes: tuple[str, ...], waive: Sequence[str]) -> dict[str, float]:
@@ -167,7 +165,7 @@ def _rate(option: str, value: object) -> float:
     return number
 
 
-def _amounts(option: str, value: Target, names: set[str]) -> dict[str, float]:
+def _amounts(option: str, value: Target, names: Collection[str]) -> dict[str, float]:
     """Return amounts by name, among them the default."""
     named = value if isinstance(value, Mapping) else {DEFAULT: value}
     amounts = {str(name): _number(f"{option}[{name!r}]", amount) for name, amount in named.items()}
@@ -192,8 +190,15 @@ def _number(option: str, value: object) -> float:
         raise InvalidTargetsError(f"{option} is {value!r}, but must be a number") from error
 
 
-def _groups(targets: Targets) -> dict[str, tuple[Sequence[str], float]]:
+def _groups(targets: Targets, classes: tuple[str, ...]) -> dict[str, tuple[Sequence[str], float]]:
     """Return the risk groups, each the names of its classes and its target."""
+    taken = {*classes, DEFAULT}
+    if targets.overall_target is not None:
+        if OVERALL in classes:
+            raise InvalidTargetsError(
+                f"a class is named {OVERALL!r}, the word for the overall target; rename it"
+            )
+        taken.add(OVERALL)
     groups = {}
     for name, group in dict(targets.risk_groups or {}).items():
         try:
@@ -206,34 +211,9 @@ def _groups(targets: Targets) -> dict[str, tuple[Sequence[str], float]]:
             raise InvalidTargetsError(
                 f"risk_groups[{name!r}] names no class; name those whose rows count together"
             )
-        groups[str(name)] = members, value
-    return groups
-
-
-def _check_names(targets: Targets, classes: tuple[str, ...]) -> None:
-    """Refuse groups that share their name with another constraint."""
-    taken = {*classes, DEFAULT} | ({OVERALL} if targets.overall_target is not None else set())
-    for name in _groups(targets):
-        if name in taken:
+        if str(name) in taken:
             raise InvalidTargetsError(
                 f"risk_groups names {name!r}, which means something else; take another name"
             )
-    if targets.overall_target is not None and OVERALL in classes:
-        raise InvalidTargetsError(
-            f"a class is named {OVERALL!r}, the word for the overall target; rename it"
-        )
-
-
-def _all_covered(
-    wanted: Sequence[tuple[str, Kind, tuple[int, ...], float]],
-    waived: tuple[int, ...],
-    classes: tuple[str, ...],
-) -> None:
-    """Refuse targets that leave a class out silently."""
-    covered = {j for _, _, members, _ in wanted for j in members} | set(waived)
-    missing = [name for j, name in enumerate(classes) if j not in covered]
-    if missing:
-        raise InvalidTargetsError(
-            f"no target covers class {missing[0]!r}; "
-            "give it one, add a 'default', an overall_target, or waive it by name"
-        )
+        groups[str(name)] = members, value
+    return groups

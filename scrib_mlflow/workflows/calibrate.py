@@ -12,56 +12,36 @@ import mlflow
 import numpy as np
 
 import scrib_mlflow
-from scrib_mlflow.core.certificate import Certificate, Path, Sample, certify_path, draw_path
+from scrib_mlflow.core.certificate import Certificate, Sample, certify_path, draw_path
 from scrib_mlflow.core.inputs import check_rows, labels_for
 from scrib_mlflow.core.loss import Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
-from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule
+from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import Targets, enforced, make_constraints
-from scrib_mlflow.engines import doing, open_engine
-from scrib_mlflow.engines.base import (
-    CalibrationRows,
-    RowsRequest,
-    SmokeTest,
-    Tables,
-    report_rule,
-    shown_rows,
-    sorted_sample,
-)
+from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, DataRecord, LedgerEntry, seal
+from scrib_mlflow.records import Base, LedgerEntry, seal
 from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
-from scrib_mlflow.registry.runs import certificate_metrics, gap_metrics, report_metrics
 from scrib_mlflow.report import words
 from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
-from scrib_mlflow.rows.scored import Scored
-from scrib_mlflow.rows.scoring import ScoreOptions
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
 LOGGER = logging.getLogger(__name__)
 
-NO_MATTER = {  # options that change nothing about what is tested
-    "model_uri",
-    "data",
-    "certify_data",
-    "path_data",
-    "require_certificate",
-    "registered_model_name",
-    "alias",
-    "candidate_coverage",
-    "batch_rows",
-    "engine",
-    "spark_options",
-}
+LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
+MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
+NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
+TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}
+WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
 EXAMPLE_ROWS = 2  # logged with the model
 ABOUT = (
     "Set classifiers over {base}, made by scrib_mlflow: each version answers with one label where "
@@ -113,7 +93,10 @@ def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calib
 def run(settings: Calibrate) -> Calibration:
     """Do what `calibrate` does."""
     check_options(settings)
-    base, name = _preflight(settings)
+    base = find_base(settings.model_uri)
+    name = settings.registered_model_name or f"{base.name}-scrib"
+    with stores.short_waits():
+        models.check_names(name, settings.alias, base)
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         request = rows_request(settings)
@@ -148,35 +131,27 @@ def check_options(settings: Calibrate) -> None:
         raise InvalidSettingsError(
             "certify_fraction and certify_data exclude each other; leave one of them out"
         )
-    _check_rule(settings)
-    if settings.mode == "certified":
-        return
-    for name in ("certify_fraction", "path_data", "group"):
-        if getattr(settings, name) is not None:
-            raise InvalidSettingsError(
-                f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
-            )
-    if settings.require_certificate:
+    changed = settings.model_dump(exclude_defaults=True)
+    if settings.rule == "thresholds" and "candidate_coverage" in changed:
         raise InvalidSettingsError(
-            "require_certificate needs mode=certified; mode=paper certifies nothing"
+            "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
+            "the members of the set, or the nearest two"
         )
-
-
-def _check_rule(settings: Calibrate) -> None:
-    """Raise for options of the other rule."""
-    if settings.rule == "thresholds":
-        if settings.candidate_coverage is not None:
-            raise InvalidSettingsError(
-                "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
-                "the members of the set, or the nearest two"
-            )
-        return
-    for name in ("penalty", "chance_weight", "size_weight", "empty_weight"):
-        if getattr(settings, name) != Calibrate.model_fields[name].default:
+    for name in ("penalty", *sorted(WEIGHTS)):
+        if settings.rule == "optimal" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
                 "targets with the least abstention, and its abstentions always name candidates"
             )
+    for name in ("certify_fraction", "path_data", "group"):
+        if settings.mode == "paper" and name in changed:
+            raise InvalidSettingsError(
+                f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
+            )
+    if settings.mode == "paper" and settings.require_certificate:
+        raise InvalidSettingsError(
+            "require_certificate needs mode=certified; mode=paper certifies nothing"
+        )
 
 
 def as_calibrate(settings: Settings) -> Calibrate:
@@ -186,36 +161,29 @@ def as_calibrate(settings: Settings) -> Calibrate:
 
 def targets_of(settings: Calibrate) -> Targets:
     """Return the targets that the options ask for."""
-    return Targets(
-        risk_targets=settings.risk_targets,
-        overall_target=settings.overall_target,
-        max_class_abstention=settings.max_class_abstention,
-        waive=settings.waive,
-        penalty=settings.penalty,
-    )
+    return Targets(**settings.model_dump(include=TARGETS | {"penalty"}))
 
 
-def rows_request(settings: Calibrate) -> RowsRequest:
+def rows_request(settings: Calibrate) -> engines.RowsRequest:
     """Return which rows the options ask for, and how they are scored."""
-    return RowsRequest(
-        data=settings.data,
-        certify_data=settings.certify_data,
-        path_data=settings.path_data,
-        key=settings.key,
-        group=settings.group,
+    rows = {"data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive"}
+    how = {"label", "classes", "scores_from", "score_transform", "batch_rows", "seed"}
+    options = settings.model_dump(include=how)
+    return engines.RowsRequest(
+        **settings.model_dump(include=rows),
         certify=settings.mode == "certified",
-        certify_fraction=settings.certify_fraction,
-        waive=settings.waive,
-        scoring=ScoreOptions(
-            label=settings.label,
-            targets=targets_of(settings),
-            classes=settings.classes,
-            scores_from=settings.scores_from,
-            score_transform=settings.score_transform,
-            batch_rows=settings.batch_rows,
-            seed=settings.seed,
-        ),
+        scoring=scoring.ScoreOptions(targets=targets_of(settings), **options),
     )
+
+
+def target_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what is asked of a rule, by the names of the core's functions."""
+    return settings.model_dump(include=TARGETS | {"seed"})
+
+
+def loss_options(settings: Calibrate) -> dict[str, Any]:
+    """Return what excess and ambiguity cost, which an optimal rule has no use for."""
+    return settings.model_dump(include=WEIGHTS | {"penalty"})
 
 
 def register_logged(
@@ -240,15 +208,6 @@ def register_logged(
     )
 
 
-def _preflight(settings: Calibrate) -> tuple[Base, str]:
-    """Return the base model and the name to register under; whatever is amiss is told at once."""
-    base = find_base(settings.model_uri)
-    name = settings.registered_model_name or f"{base.name}-scrib"
-    with stores.short_waits():
-        models.check_names(name, settings.alias, base)
-    return base, name
-
-
 def find_base(model_uri: str) -> Base:
     """Return the classifier that a URI means, if the stores answer and MLflow can call it."""
     with stores.short_waits():
@@ -258,7 +217,7 @@ def find_base(model_uri: str) -> Base:
     return base
 
 
-def _log_inputs(tables: Tables[Any], settings: Calibrate) -> None:
+def _log_inputs(tables: engines.Tables[Any], settings: Calibrate) -> None:
     """Log every table as what it is for; one that is split is for both."""
     contexts = {"data": ["fit"], "certify_data": ["certify"], "path_data": ["path"]}
     if settings.mode == "certified" and tables.certify is None:
@@ -279,11 +238,11 @@ class Fitted(NamedTuple):
 
 
 def _make_record(
-    settings: Calibrate, base: Base, parts: CalibrationRows, run_id: str
+    settings: Calibrate, base: Base, parts: engines.CalibrationRows, run_id: str
 ) -> SetClassifier:
     """Fit, and certify in mode=certified; the labels of certify rows are read last."""
     classes = parts.classes
-    sample = sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
+    sample = engines.sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
     if sample.weights is not None:
         LOGGER.info(
             f"the search sees {len(sample.labels):,} of {parts.fit.n_rows:,} fit rows, all of rare "
@@ -291,10 +250,10 @@ def _make_record(
         )
     fitted = _fit(settings, base, parts, sample, run_id)
     rule = fitted.fit.rule
-    fit_report = report_rule(parts.fit, rule, classes, settings.confidence)
+    fit_report = engines.report_rule(parts.fit, rule, classes, settings.confidence)
     certify_report = None
     if parts.certify is not None:
-        certify_report = report_rule(parts.certify, rule, classes, settings.confidence)
+        certify_report = engines.report_rule(parts.certify, rule, classes, settings.confidence)
     by_class = (certify_report or fit_report).by_class
     return SetClassifier(
         classes=classes,
@@ -326,49 +285,55 @@ def _make_record(
     )
 
 
-def _fit(
-    settings: Calibrate, base: Base, parts: CalibrationRows, sample: Sample, run_id: str
-) -> Fitted:
-    """Fit to the targets themselves (mode=paper), or to what the certify rows can prove."""
-    certify, certify_data = parts.certify, parts.certify_data
-    if settings.mode == "certified" and certify is not None and certify_data is not None:
-        return _fit_certified(settings, base, parts, sample, run_id, certify, certify_data)
+def _fit_paper(settings: Calibrate, parts: engines.CalibrationRows, sample: Sample) -> Fit:
+    """Fit to the targets themselves, with nothing to prove."""
     what = "multipliers" if settings.rule == "optimal" else "thresholds"
     n, k = sample.scores.shape
     LOGGER.info(f"fitting the {what} of {k} classes on {n:,} rows")
     labels = labels_for(sample.labels, parts.classes)
-    common = {
-        "classes": parts.classes,
-        "sample_weight": sample.weights,
-        **target_options(settings),
-    }
+    common = target_options(settings) | {"classes": parts.classes, "sample_weight": sample.weights}
     if settings.rule == "optimal":
         coverage = _coverage(settings)
-        return Fitted(fit_optimal(sample.scores, labels, candidate_coverage=coverage, **common))
-    return Fitted(fit_thresholds(sample.scores, labels, **common, **loss_options(settings)))
+        return fit_optimal(sample.scores, labels, candidate_coverage=coverage, **common)
+    return fit_thresholds(sample.scores, labels, **common, **loss_options(settings))
 
 
-def _fit_certified(
-    settings: Calibrate,
-    base: Base,
-    parts: CalibrationRows,
-    sample: Sample,
-    run_id: str,
-    certify: Scored,
-    certify_data: DataRecord,
+def _fit(
+    settings: Calibrate, base: Base, parts: engines.CalibrationRows, sample: Sample, run_id: str
 ) -> Fitted:
-    """Return the last rule of a path that passes, or its first where none does.
+    """Return the last rule of a path that passes, its first where none does; in mode=paper no path.
 
     The sample is what the search sees of the fit rows. The use of the rows and the path are written
     down before the labels of the certify rows are read.
     """
-    plan = plan_certify(settings, parts.classes, parts.fit, certify)
+    classes, certify, certify_data = parts.classes, parts.certify, parts.certify_data
+    if settings.mode == "paper" or certify is None or certify_data is None:
+        return Fitted(_fit_paper(settings, parts, sample))
+    plan = plan_certify(settings, classes, parts.fit, certify)
     runs.log_texts_and_figures({"plan.json": to_json(plan)}, {})
     LOGGER.info(plan_sentence(plan))
     tested = _tested(settings, base, parts)
     level = 1 - settings.confidence
     use = ledger.enter(run_id, certify_data.digest, tested, level, settings.ledger)
-    path = _draw_path(settings, parts, sample, certify.n_rows, use.level)
+    path_scores = None
+    if parts.path is not None:
+        most = settings.max_fit_rows
+        path_scores = engines.sorted_sample(parts.path, most, by_class=False).scores
+    labels = labels_for(sample.labels, classes)
+    path = draw_path(
+        sample.scores,
+        labels,
+        rule=settings.rule,
+        certify_rows=certify.n_rows,
+        classes=classes,
+        **target_options(settings),
+        **loss_options(settings),
+        confidence=1 - use.level,
+        path_scores=path_scores,
+        groups=sample.groups,
+        sample_weight=sample.weights,
+        progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
+    )
     text = to_json(path)
     runs.log_texts_and_figures({"path.json": text}, {})
     LOGGER.info(
@@ -376,19 +341,16 @@ def _fit_certified(
         f"that it never saw; the first passes with a predicted chance of "
         f"{100 * path.steps[0].power:.0f} %"
     )
-    constraints = make_constraints(targets_of(settings), path.classes)
-    outcome = certify_path(
-        certify.tallies([step.rule for step in path.steps], constraints),
-        constraints,
-        path.classes,
-        level=use.level,
-        waived=settings.waive,
-    )
-    rule: Rule = path.steps[outcome.chosen or 0].rule
+    constraints = make_constraints(targets_of(settings), classes)
+    tallies = certify.tallies([step.rule for step in path.steps], constraints)
+    outcome = certify_path(tallies, constraints, classes, level=use.level, waived=settings.waive)
+    rule = path.steps[outcome.chosen or 0].rule
     if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
         rule = certify.with_candidates(rule, _coverage(settings))
+    rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
+    weights = Ambiguity(**settings.model_dump(include=WEIGHTS))
     return Fitted(
-        fit=_describe(settings, sample, rule, path.classes),
+        fit=describe_rule("path", rule, rows, targets_of(settings), weights),
         recalibration=path.recalibration,
         certificate=outcome.certificate,
         path=PathRecord(
@@ -402,57 +364,12 @@ def _fit_certified(
     )
 
 
-def _tested(settings: Calibrate, base: Base, parts: CalibrationRows) -> str:
+def _tested(settings: Calibrate, base: Base, parts: engines.CalibrationRows) -> str:
     """Return everything that the outcome depends on, as text."""
     records = (parts.fit_data, parts.certify_data, parts.path_data)
     chosen = settings.model_dump(mode="json", exclude=NO_MATTER)
     used = [(record.digest, record.n_used) for record in records if record is not None]
     return json.dumps([scrib_mlflow.__version__, base.uri, base.model_id, chosen, used])
-
-
-def _draw_path(
-    settings: Calibrate, parts: CalibrationRows, sample: Sample, certify_rows: int, level: float
-) -> Path:
-    path_scores = None
-    if parts.path is not None:
-        path_scores = sorted_sample(parts.path, settings.max_fit_rows, by_class=False).scores
-    return draw_path(
-        sample.scores,
-        labels_for(sample.labels, parts.classes),
-        rule=settings.rule,
-        certify_rows=certify_rows,
-        classes=parts.classes,
-        **target_options(settings),
-        **loss_options(settings),
-        confidence=1 - level,
-        path_scores=path_scores,
-        groups=sample.groups,
-        sample_weight=sample.weights,
-        progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
-    )
-
-
-def _describe(settings: Calibrate, sample: Sample, rule: Rule, classes: tuple[str, ...]) -> Fit:
-    labels = labels_for(sample.labels, classes)
-    rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
-    weights = Ambiguity(
-        chance_weight=settings.chance_weight,
-        size_weight=settings.size_weight,
-        empty_weight=settings.empty_weight,
-    )
-    return describe_rule("path", rule, rows, targets_of(settings), weights)
-
-
-def target_options(settings: Calibrate) -> dict[str, Any]:
-    """Return what is asked of a rule, by the names of the core's functions."""
-    names = ("risk_targets", "overall_target", "max_class_abstention", "waive", "seed")
-    return {name: getattr(settings, name) for name in names}
-
-
-def loss_options(settings: Calibrate) -> dict[str, Any]:
-    """Return what excess and ambiguity cost, which an optimal rule has no use for."""
-    names = ("penalty", "chance_weight", "size_weight", "empty_weight")
-    return {name: getattr(settings, name) for name in names}
 
 
 def _coverage(settings: Calibrate) -> float:
@@ -461,7 +378,7 @@ def _coverage(settings: Calibrate) -> float:
 
 
 def _measure_gap(
-    settings: Calibrate, parts: CalibrationRows, sample: Sample, fitted: Fitted
+    settings: Calibrate, parts: engines.CalibrationRows, sample: Sample, fitted: Fitted
 ) -> AbstentionGap:
     """Return how much of the abstention the scores make inevitable.
 
@@ -470,26 +387,21 @@ def _measure_gap(
     """
     measured = sample.scores
     if parts.certify is not None:
-        most = shown_rows(len(parts.classes))
-        measured = sorted_sample(parts.certify, most, by_class=False).scores
+        most = engines.shown_rows(len(parts.classes))
+        measured = engines.sorted_sample(parts.certify, most, by_class=False).scores
     rule, recalibration = fitted.fit.rule, fitted.recalibration
     if isinstance(rule, OptimalRule):
         recalibration = rule.recalibration
-    return measure_gap(
-        rule,
-        measured,
-        make_constraints(targets_of(settings), parts.classes),
-        recalibration or fit_recalibration(sample.scores, sample.labels, sample.weights),
-        sample.scores,
-        settings.seed,
-        sample.weights,
-    )
+    scores, weights = sample.scores, sample.weights
+    recalibration = recalibration or fit_recalibration(scores, sample.labels, weights)
+    constraints = make_constraints(targets_of(settings), parts.classes)
+    return measure_gap(rule, measured, constraints, recalibration, scores, settings.seed, weights)
 
 
 def _log(
     stored: Stored,
-    tables: Tables[Any],
-    parts: CalibrationRows,
+    tables: engines.Tables[Any],
+    parts: engines.CalibrationRows,
     settings: Calibrate,
     name: str,
     run_id: str,
@@ -497,12 +409,12 @@ def _log(
     """Log everything but the model to the run."""
     record = stored.record
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
-    metrics |= report_metrics(record.fit_report, prefix="fit_")
+    metrics |= runs.report_metrics(record.fit_report, prefix="fit_")
     if record.certify_report is not None:
-        metrics |= report_metrics(record.certify_report)
+        metrics |= runs.report_metrics(record.certify_report)
     if record.certificate is not None:
-        metrics |= certificate_metrics(record.certificate, record.classes)
-    metrics |= gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
+        metrics |= runs.certificate_metrics(record.certificate, record.classes)
+    metrics |= runs.gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
     runs.log_metrics(metrics)
     page = calibration_report(record, tables, parts, settings.model_dump(), name, run_id)
     note = words.describe(record, page.facts, "More is in the artifact report.html.")
@@ -517,7 +429,7 @@ def _log(
 
 
 def _log_model(
-    stored: Stored, model: Any, tried: SmokeTest | None, example: Any, run_id: str
+    stored: Stored, model: Any, tried: engines.SmokeTest | None, example: Any, run_id: str
 ) -> str:
     """Log the set classifier and let it answer rows; a model that fails is deleted."""
     record, inputs = stored.record, model.metadata.get_input_schema()

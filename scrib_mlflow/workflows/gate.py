@@ -13,16 +13,10 @@ import mlflow
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
+from scrib_mlflow.core import targets
 from scrib_mlflow.core.certificate import make_certificate
-from scrib_mlflow.core.certificate.claims import refuted
-from scrib_mlflow.core.targets import (
-    Constraint,
-    Targets,
-    by_name,
-    enforced,
-    known_classes,
-    make_constraints,
-)
+from scrib_mlflow.core.certificate.claims import refuted as refute
+from scrib_mlflow.core.targets import Constraint, Targets, make_constraints
 from scrib_mlflow.engines import open_engine
 from scrib_mlflow.engines.base import report_answers
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
@@ -30,8 +24,6 @@ from scrib_mlflow.options import Gate
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, seal
 from scrib_mlflow.registry import alias, ledger, models, runs, stores
-from scrib_mlflow.registry.models import Stored, read_stored
-from scrib_mlflow.registry.runs import certificate_metrics, report_metrics
 from scrib_mlflow.report import page, words
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
 from scrib_mlflow.rows.scored import Answered
@@ -40,6 +32,7 @@ from scrib_mlflow.workflows.policy import decide, find_damage
 
 LOGGER = logging.getLogger(__name__)
 
+POLICY_OPTIONS = {"alias", "evidence", "max_abstention", "max_abstention_increase", "allow_overlap"}
 MOST_TRIES = 5  # others may move the alias meanwhile
 
 
@@ -84,27 +77,18 @@ def run(settings: Gate) -> Gated:
     base, record = candidate.base, candidate.stored.record
     policy = make_policy(settings, record)
     with ExitStack() as stack:
-        rows = None
+        rows = fresh = answered = None
         if settings.data is not None and settings.label is not None:
             engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-            table = engine.read_fresh(
-                settings.data, settings.label, key=record.key, group=_group(settings, record)
-            )
+            group = _group(settings, record)
+            table = engine.read_fresh(settings.data, settings.label, key=record.key, group=group)
             rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
         run_id = stack.enter_context(runs.open_run(f"gate {base.name}"))
         runs.log_parameters(run_id, settings.model_dump())
         mlflow.set_tag(runs.MODEL_URI, base.uri)
-        fresh = answered = None
         if rows is not None:
             fresh, answered = _measure(rows, candidate, policy, run_id)
-        review = Review(
-            candidate=candidate,
-            policy=policy,
-            rows=rows,
-            answered=answered,
-            settings=settings,
-            run_id=run_id,
-        )
+        review = Review(candidate, policy, rows, answered, settings, run_id)
         decision, moved = _decide_and_move(review, fresh)
     return Gated(
         name=base.name,
@@ -127,28 +111,23 @@ def _check_options(settings: Gate) -> None:
     if (settings.data is None) != (settings.label is None):
         missing = "data" if settings.data is None else "label"
         raise InvalidSettingsError(f"{missing} is missing; fresh rows need data and label")
-    for name, wants in (
-        ("group", settings.group is not None),
-        ("engine=spark", settings.engine == "spark"),
-        ("spark_options", settings.spark_options is not None),
-        ("evidence=fresh", settings.evidence == "fresh"),
-        ("max_abstention_increase", settings.max_abstention_increase is not None),
-    ):
-        if wants and settings.data is None:
-            raise InvalidSettingsError(f"{name} needs fresh rows; give data and label")
+    changed = settings.model_dump(exclude_defaults=True)
+    for name in ("group", "engine", "spark_options", "evidence", "max_abstention_increase"):
+        if name in changed and settings.data is None:
+            option = f"{name}={changed[name]}" if name in {"engine", "evidence"} else name
+            raise InvalidSettingsError(f"{option} needs fresh rows; give data and label")
 
 
 class Candidate(NamedTuple):
     """The version to promote, as it is stored."""
 
     base: Base
-    stored: Stored
+    stored: models.Stored
     damage: str  # what is wrong with its files, "" for nothing
     calibrated_by: str  # the run that knows its rows, "" for none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class Review(NamedTuple):
     """What is decided about: a version, what is asked of it, and fresh rows if there are any."""
 
     candidate: Candidate
@@ -166,7 +145,7 @@ def _find(settings: Gate) -> Candidate:
         raise ModelError(
             f"{settings.model_uri} is no registered version; give models:/NAME/VERSION"
         )
-    stored = read_stored(base.uri)
+    stored = models.read_stored(base.uri)
     tags = mlflow.MlflowClient().get_model_version(base.name, base.version).tags
     noted = {"the version's tag": tags.get(models.CERTIFICATE_DIGEST, "")}
     calibrated_by = stores.model_info(base.uri).run_id or ""
@@ -191,42 +170,32 @@ def _group(settings: Gate, record: SetClassifier) -> str | None:
 
 def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     """Return what is asked for, class by class; what is not said is as the version was made for."""
-    classes = record.classes
-    known_classes("waive", settings.waive, classes)
+    classes, waive, overall = record.classes, settings.waive, settings.overall_target
+    targets.known_classes("waive", waive, classes)
     if settings.risk_targets is None:
-        targets = {n: t for n, t in record.risk_targets.items() if n not in settings.waive}
+        limits = {n: t for n, t in record.risk_targets.items() if n not in waive}
+        overall = record.overall_target if overall is None else overall
     else:
-        wanted = Targets(
-            risk_targets=settings.risk_targets,
-            overall_target=settings.overall_target,
-            waive=settings.waive,
-        )
+        wanted = Targets(risk_targets=settings.risk_targets, overall_target=overall, waive=waive)
         make_constraints(wanted, classes)  # refuses targets that leave a class out silently
-        targets = enforced(settings.risk_targets, classes, settings.waive)
-    overall = settings.overall_target
-    if overall is None and settings.risk_targets is None:
-        overall = record.overall_target
-    if not targets and overall is None:
+        limits = targets.enforced(settings.risk_targets, classes, waive)
+    if not limits and overall is None:
         raise InvalidSettingsError(
             "the policy asks about no risk at all; give risk_targets or overall_target"
         )
-    caps = by_name("max_class_abstention", settings.max_class_abstention, classes)
+    caps = targets.by_name("max_class_abstention", settings.max_class_abstention, classes)
     named = settings.max_class_abstention if isinstance(settings.max_class_abstention, dict) else {}
     return Policy(
-        alias=settings.alias,
-        evidence=settings.evidence,
-        risk_targets=targets,
+        **settings.model_dump(include=POLICY_OPTIONS),
+        ledger=settings.ledger,
+        risk_targets=limits,
         overall_target=overall,
         confidence=settings.confidence or record.confidence,
-        max_abstention=settings.max_abstention,
         max_class_abstention={
             classes[j]: cap
             for j, cap in caps.items()
-            if classes[j] in named or classes[j] not in settings.waive
+            if classes[j] in named or classes[j] not in waive
         },
-        max_abstention_increase=settings.max_abstention_increase,
-        allow_overlap=settings.allow_overlap,
-        ledger=settings.ledger,
     )
 
 
@@ -236,21 +205,24 @@ def _measure(
     """Let the version answer the rows, and count; the policy's targets are what is claimed."""
     record, uri = candidate.stored.record, candidate.base.uri
     answered, overlap = rows.compare(uri, record, candidate.calibrated_by, "gate")
-    claims = _claims(policy.risk_targets, policy.overall_target, record)
     use, level = None, 1 - policy.confidence
     if policy.evidence == "fresh":
-        targets = [sorted(policy.risk_targets.items()), policy.overall_target]
-        tested = json.dumps([uri, seal(candidate.stored.text), targets, rows.table.beside])
+        limits = [sorted(policy.risk_targets.items()), policy.overall_target]
+        tested = json.dumps([uri, seal(candidate.stored.text), limits, rows.table.beside])
         use = ledger.enter(run_id, rows.table.record.digest, tested, level, policy.ledger)
         level = use.level
-    certificate = make_certificate(
-        answered.tally(claims), claims, record.classes, level=level, waived=_waived(claims, record)
-    )
+    refuted: tuple[str, ...] = ()
+    if record.risk_targets or record.overall_target is not None:
+        claims, _ = _claims(record, record)
+        verdicts = refute(answered.tally(claims), claims, 1 - policy.confidence).refuted
+        refuted = tuple(claim.name for claim, bad in zip(claims, verdicts, strict=True) if bad)
+    claims, waived = _claims(policy, record)
+    tally = answered.tally(claims)
     fresh = Fresh(
         data=rows.table.record,
         report=report_answers(answered, record.classes, policy.confidence),
-        certificate=certificate,
-        refuted=_refuted(record, answered, 1 - policy.confidence),
+        certificate=make_certificate(tally, claims, record.classes, level=level, waived=waived),
+        refuted=refuted,
         n_shared=overlap.n_shared if overlap else None,
         n_compared=overlap.n_rows if overlap else 0,
         n_expected=overlap.expected * overlap.n_rows if overlap else 0.0,
@@ -262,26 +234,13 @@ def _measure(
 
 
 def _claims(
-    targets: dict[str, float], overall: float | None, record: SetClassifier
-) -> tuple[Constraint, ...]:
-    """Return claims from targets by name; classes without one are waived."""
-    waived = [name for name in record.classes if name not in targets]
-    claimed = Targets(risk_targets=targets or None, overall_target=overall, waive=waived)
-    return make_constraints(claimed, record.classes)
-
-
-def _waived(claims: tuple[Constraint, ...], record: SetClassifier) -> tuple[str, ...]:
-    claimed = {claim.name for claim in claims}
-    return tuple(name for name in record.classes if name not in claimed)
-
-
-def _refuted(record: SetClassifier, answered: Answered, level: float) -> tuple[str, ...]:
-    """Return what the version claims and these rows disprove."""
-    if not record.risk_targets and record.overall_target is None:
-        return ()
-    claims = _claims(record.risk_targets, record.overall_target, record)
-    verdicts = refuted(answered.tally(claims), claims, level).refuted
-    return tuple(claim.name for claim, bad in zip(claims, verdicts, strict=True) if bad)
+    source: Policy | SetClassifier, record: SetClassifier
+) -> tuple[tuple[Constraint, ...], list[str]]:
+    """Return what a policy or a version claims, and the classes of which it claims nothing."""
+    limits, overall = source.risk_targets, source.overall_target
+    waived = [name for name in record.classes if name not in limits]
+    claimed = Targets(risk_targets=limits or None, overall_target=overall, waive=waived)
+    return make_constraints(claimed, record.classes), waived
 
 
 def _champion_abstention(rows: FreshRows, name: str, champion: str) -> float | None:
@@ -290,7 +249,7 @@ def _champion_abstention(rows: FreshRows, name: str, champion: str) -> float | N
         return None
     uri = f"models:/{name}/{champion}"
     try:
-        record = read_stored(uri).record
+        record = models.read_stored(uri).record
     except ModelError as error:
         raise ModelError(f"max_abstention_increase cannot be judged: {error}") from error
     answered = rows.answer(uri, record)
@@ -345,9 +304,9 @@ def _log(review: Review, decision: Decision) -> None:
     measured = fresh.report if fresh is not None else record.certify_report or record.fit_report
     certificate = fresh.certificate if fresh is not None else record.certificate
     prefix = "" if fresh is not None or record.certify_report is not None else "fit_"
-    metrics = {"gate": float(decision.passed)} | report_metrics(measured, prefix=prefix)
+    metrics = {"gate": float(decision.passed)} | runs.report_metrics(measured, prefix=prefix)
     if certificate is not None:
-        metrics |= certificate_metrics(certificate, record.classes)
+        metrics |= runs.certificate_metrics(certificate, record.classes)
     runs.log_metrics(metrics)
     report = _log_page(review, decision, {alias.GATE: alias.word(decision)})
     runs.log_rows(report.facts.asked.records(), "classes.json")

@@ -24,8 +24,8 @@ MARGINS = [None, -0.75, 1.0, 3.5]
 
 
 def exact(target, n, z):
-    table = allowed_errors(target, n, 0.95) if z is None else passing_errors(target, n, 0.95, z)
-    return smooth_table(table)
+    table = allowed_errors(target, n, 0.95)
+    return smooth_table(table if z is None else passing_errors(np.arange(n + 1.0), table, z))
 
 
 @pytest.mark.parametrize("z", MARGINS)

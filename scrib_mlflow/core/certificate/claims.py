@@ -16,27 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from scrib_mlflow.core import inputs
+from scrib_mlflow.core import counts, inputs, targets
 from scrib_mlflow.core.bounds import binomial_tail, risk_upper, risk_upper_kl
-from scrib_mlflow.core.counts import (
-    LEAST_GROUPS,
-    GroupSums,
-    certain_and_wrong,
-    check_groups,
-    effective_counts,
-    sum_groups,
-)
+from scrib_mlflow.core.counts import LEAST_GROUPS, GroupSums
 from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Labels
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
-from scrib_mlflow.core.targets import (
-    Constraint,
-    Target,
-    Targets,
-    claim_members,
-    claim_targets,
-    claimed,
-    make_constraints,
-)
+from scrib_mlflow.core.targets import Constraint, Target, claim_targets, claimed
 from scrib_mlflow.errors import InvalidWeightsError, ScribError
 from scrib_mlflow.messages import percent
 
@@ -118,22 +103,12 @@ def certify_sets(
 
     Parameters
     ----------
-    scores : (n, k) array
-    labels : (n,) array
-        Class names or indices.
-    rule : Fit, Rule or sequence of k floats
-    risk_targets : float or mapping of class names to floats, optional
-        The highest share of wrong rows among the certain rows of a class.
+    scores, labels, rule, classes, trust
+        As for `evaluate_sets`; labels are one class a row.
+    risk_targets, overall_target, risk_groups, waive
+        As for `fit_thresholds`; nothing is claimed of a class that is waived.
     confidence : float
         Between 0.5 and 1.
-    classes : sequence, optional
-        Class names in column order; those of the fit, or the column numbers.
-    overall_target : float, optional
-        The highest share of wrong rows among all certain rows.
-    risk_groups : mapping of names to (class names, target), optional
-        Targets for the rows of several classes together.
-    waive : sequence of class names
-        Classes of which nothing shall be claimed.
     groups : (n,) array, optional
         Which rows belong together, such as the patient of each row. The certificate is approximate
         then, and needs 30 groups with certain rows of each claim.
@@ -142,8 +117,6 @@ def certify_sets(
         and 1 need `max_weight`; upper bounds are NaN then.
     max_weight : float, optional
         The highest weight that a row can have, fixed before the weights were looked at.
-    trust : (n,) array, optional
-        For a selective rule that was fitted on trust.
 
     Returns
     -------
@@ -154,14 +127,14 @@ def certify_sets(
         scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust, hard=True
     )
     shares = check_shares(rows, max_weight, grouped=groups is not None)
-    targets = Targets(
+    wanted = targets.Targets(
         risk_targets=risk_targets,
         overall_target=overall_target,
         risk_groups=risk_groups,
         waive=waive,
     )
-    constraints = make_constraints(targets, rows.classes)
-    codes = None if groups is None else check_groups(groups, len(rows.used))[rows.used]
+    constraints = targets.make_constraints(wanted, rows.classes)
+    codes = None if groups is None else counts.check_groups(groups, len(rows.used))[rows.used]
     tally = tally_sets(sets, rows.labels, constraints, codes, shares)
     return make_certificate(tally, constraints, rows.classes, level=level, waived=waive)
 
@@ -181,19 +154,17 @@ def certify_path(
     ``(tally_sets(predict_sets(scores, rule), labels, constraints) for rule in rules)``.
     """
     tested: list[float] = []
-    chosen, described = None, None
+    chosen, certificate = None, None
     for index, tally in enumerate(tallies):
-        p = p_values(tally, constraints, level=level)
-        tested.append(highest(p))
-        passed = passes(tally, p, level)
-        if passed or described is None:
-            described = tally
-        if not passed:
+        latest = make_certificate(tally, constraints, classes, level=level, waived=waived)
+        tested.append(latest.p_value)
+        if latest.passed or certificate is None:
+            certificate = latest
+        if not latest.passed:
             break
         chosen = index
-    if described is None:
+    if certificate is None:
         raise ScribError("the path has no rule to test; give it at least one")
-    certificate = make_certificate(described, constraints, classes, level=level, waived=waived)
     return PathTest(tuple(tested), chosen, certificate)
 
 
@@ -214,7 +185,7 @@ def make_certificate(
         confidence=1.0 - level,
         level=level,
         passed=passed,
-        p_value=highest(p),
+        p_value=float(p.max()) if len(p) else 1.0,
         approximate=groups is not None,
         n_groups=None if groups is None else groups.total,
         claims=tuple(
@@ -228,7 +199,10 @@ def make_certificate(
                 p_value=float(p[c]),
                 status=_status(tally, c, alone=bool(p[c] <= level), passed=passed),
                 n_groups=None if groups is None else int(groups.counts[c]),
-                **{name: _plain(values[c]) for name, values in numbers.items()},
+                **{  # NAN, so that results equal themselves
+                    name: NAN if np.isnan(values[c]) else float(values[c])
+                    for name, values in numbers.items()
+                },
             )
             for c, constraint in enumerate(claimed(constraints))
         ),
@@ -243,7 +217,11 @@ def _numbers(tally: Tally, constraints: Sequence[Constraint], level: float) -> d
     if tally.bets is not None:
         bounds = ("risk_upper", "risk_upper_simultaneous", "risk_upper_kl")
         return {"risk": tally.bets.risk} | dict.fromkeys(bounds, unknown)
-    each = _level_of_each(tally, constraints, level)
+    # Counts of disjoint classes are independent where rows are; elsewhere the levels add up.
+    members = [j for claim in claimed(constraints) for j in claim.classes]
+    each = level / max(len(certain), 1)
+    if tally.groups is None and len(set(members)) == len(members):
+        each = float(-np.expm1(np.log1p(-level) / max(len(certain), 1)))
     numbers = {
         "risk": np.divide(wrong, certain, out=unknown, where=certain > 0),
         "risk_upper": _upper(tally, level),
@@ -258,21 +236,7 @@ def _numbers(tally: Tally, constraints: Sequence[Constraint], level: float) -> d
 
 
 def _upper(tally: Tally, level: float) -> Floats:
-    """Return upper bounds; groups are not worth more with errors than they would be without."""
-    bounds = [risk_upper(wrong, n, 1 - level) for n, wrong in _worth(tally, level)]
-    return np.maximum.reduce(bounds)
-
-
-def _level_of_each(tally: Tally, constraints: Sequence[Constraint], level: float) -> float:
-    """Return the level at which each of several bounds must hold for all to hold at once.
-
-    Counts of disjoint classes are independent where rows are; elsewhere the levels add up.
-    """
-    claims = claimed(constraints)
-    members = [j for claim in claims for j in claim.classes]
-    if tally.groups is None and len(set(members)) == len(members):
-        return float(-np.expm1(np.log1p(-level) / max(len(claims), 1)))
-    return level / len(claims)
+    return np.maximum.reduce([risk_upper(e, n, 1 - level) for n, e in _worth(tally, level)])
 
 
 def _status(tally: Tally, c: int, *, alone: bool, passed: bool) -> Status:
@@ -285,11 +249,6 @@ def _status(tally: Tally, c: int, *, alone: bool, passed: bool) -> Status:
     if passed:
         return "certified"
     return "passes alone" if alone else "not certified"
-
-
-def _plain(value: float) -> float:
-    """Return a float, and the one NaN with which results equal themselves."""
-    return NAN if np.isnan(value) else float(value)
 
 
 class Bets(NamedTuple):
@@ -317,7 +276,7 @@ def tally_sets(
     weights: Floats | None = None,  # (n,) shares of the highest possible weight
 ) -> Tally:
     """Count the rows of each claim."""
-    certain, wrong = certain_and_wrong(sets, labels)
+    certain, wrong = counts.certain_and_wrong(sets, labels)
     return tally_answers(certain, wrong, labels, constraints, sets.shape[1], groups, weights)
 
 
@@ -331,26 +290,20 @@ def tally_answers(
     weights: Floats | None = None,  # (n,) shares of the highest possible weight
 ) -> Tally:
     """Count the rows of each claim, of which it is known whether they are certain and wrong."""
-    members = claim_members(constraints, k)
+    members = targets.claim_members(constraints, k)
     n, n_certain, n_wrong = (
         members @ inputs.class_sizes(labels, k, rows) for rows in (None, certain, wrong)
     )
     rows = (member[labels] & certain for member in members.astype(np.bool_))
     if groups is not None:
-        return Tally(n, n_certain, n_wrong, groups=sum_groups(groups, wrong, rows))
-    if weights is not None:
-        bets = _bet(rows, wrong, weights, claim_targets(constraints))
-        return Tally(n, n_certain, n_wrong, bets=bets)
-    return Tally(n, n_certain, n_wrong)
-
-
-def _bet(certain: Iterable[Bools], wrong: Bools, weights: Floats, targets: Floats) -> Bets:
-    """Bet on the certain rows of each claim."""
+        return Tally(n, n_certain, n_wrong, groups=counts.sum_groups(groups, wrong, rows))
+    if weights is None:
+        return Tally(n, n_certain, n_wrong)
     winnings, risks = [], []
-    for rows, target in zip(certain, targets, strict=True):
-        winnings.append(log_winnings(weights[rows], wrong[rows], target))
-        risks.append(np.average(wrong[rows], weights=weights[rows]) if rows.any() else NAN)
-    return Bets(np.array(winnings), np.array(risks))
+    for of, target in zip(rows, claim_targets(constraints), strict=True):
+        winnings.append(log_winnings(weights[of], wrong[of], target))
+        risks.append(np.average(wrong[of], weights=weights[of]) if of.any() else NAN)
+    return Tally(n, n_certain, n_wrong, bets=Bets(np.array(winnings), np.array(risks)))
 
 
 def log_winnings(
@@ -370,8 +323,8 @@ def p_values(tally: Tally, constraints: Sequence[Constraint], *, level: float) -
     """
     if tally.bets is not None:
         return bet_p_values(tally.bets.winnings)
-    targets = claim_targets(constraints)
-    return np.maximum.reduce([binomial_tail(*counts, targets) for counts in _worth(tally, level)])
+    limits = claim_targets(constraints)
+    return np.maximum.reduce([binomial_tail(*worth, limits) for worth in _worth(tally, level)])
 
 
 def bet_p_values(winnings: Floats) -> Floats:
@@ -383,7 +336,7 @@ def bet_p_values(winnings: Floats) -> Floats:
 def independent_counts(tally: Tally, level: float) -> tuple[Floats, Floats]:
     """Return certain and wrong rows of each claim, as many as they are worth if independent."""
     if tally.groups is not None:
-        return effective_counts(tally.n_certain, tally.n_wrong, tally.groups, level)
+        return counts.effective_counts(tally.n_certain, tally.n_wrong, tally.groups, level)
     return tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
 
 
@@ -393,18 +346,13 @@ def _worth(tally: Tally, level: float) -> list[tuple[Floats, Floats]]:
     A few scattered errors make the rows of a group look independent, which they may not be: more
     errors must never prove more than none would. So groups count without errors as well.
     """
-    counts = [independent_counts(tally, level)]
+    worth = [independent_counts(tally, level)]
     if tally.groups is not None:
         none = np.zeros_like(tally.groups.product)
         sums = tally.groups._replace(wrong_squared=none, product=none)
-        none_wrong = np.zeros_like(tally.n_wrong)
-        counts.append(effective_counts(tally.n_certain, none_wrong, sums, level))
-    return counts
-
-
-def highest(p: Floats) -> float:
-    """Return the highest p-value, 1 where nothing is claimed."""
-    return float(p.max()) if len(p) else 1.0
+        no_errors = tally._replace(n_wrong=np.zeros_like(tally.n_wrong), groups=sums)
+        worth.append(independent_counts(no_errors, level))
+    return worth
 
 
 def passes(tally: Tally, p: Floats, level: float) -> bool:
@@ -415,7 +363,7 @@ def passes(tally: Tally, p: Floats, level: float) -> bool:
     never pass, nor does a rule of which nothing is claimed.
     """
     enough = tally.groups is None or bool((tally.groups.counts >= LEAST_GROUPS).all())
-    return enough and highest(p) <= level
+    return enough and len(p) > 0 and bool((p <= level).all())
 
 
 class Refutation(NamedTuple):

@@ -8,48 +8,21 @@ certify rows that it has not seen do, whatever its quality.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from scrib_mlflow.core.certificate.steps import (
-    PathProblem,
-    PathStep,
-    expect_groups,
-    find_optimal_pilot,
-    find_optimal_steps,
-    find_threshold_pilot,
-    find_threshold_steps,
-)
-from scrib_mlflow.core.counts import (
-    certain_and_wrong,
-    check_groups,
-    constraint_counts,
-    count_rows,
-    count_sets,
-)
-from scrib_mlflow.core.inputs import (
-    MOST_CERTIFY_ROWS,
-    Bools,
-    Floats,
-    Labelled,
-    Progress,
-    are_tied,
-    as_number,
-    check_probabilities,
-    check_rows,
-    check_scores,
-    check_seed,
-    count_threads,
-)
+from scrib_mlflow.core import counts, inputs
+from scrib_mlflow.core.certificate import steps
+from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
+from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
-from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule
+from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import RuleName, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError
 from scrib_mlflow.serving import rule_sets
@@ -58,19 +31,10 @@ BLUR = 0.2  # noise of a blurred copy, in standard deviations of a class's score
 MOST_COPIES = 3
 MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smooth enough
 LEAST_SCORE = 1e-12
+NO_LABELS = np.zeros(0, dtype=np.int32)  # of rows with soft labels
 MANY_ROWS = 100_000  # certify rows, from which on errors of soft counts matter
 USUAL_ERROR = 0.15  # of soft counts, before labels are looked at
 NEARLY = 0.002  # the share of power that is given up for a start that abstains less
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One rule of a path."""
-
-    rule: ThresholdRule | OptimalRule
-    margin: float  # z
-    power: float  # predicted chance that every claim passes
-    abstention_rate: float  # on the rows that drew the path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +87,8 @@ def draw_path(
         penalties are not for it.
     certify_rows : int
         How many rows the certificate will be computed on.
-    classes : sequence, optional
-        Class names in column order; without them the column numbers.
-    penalty : float or mapping
-        What a squared excess costs, by class or group name with a ``"default"``.
-    chance_weight, size_weight, empty_weight : float
-        What ambiguous sets, members of sets, and empty sets cost.
+    classes, penalty, chance_weight, size_weight, empty_weight, seed, threads
+        As of `fit_thresholds`.
     confidence : float
         Of the certificate.
     path_scores : (m, k) array, optional
@@ -140,10 +100,6 @@ def draw_path(
     sample_weight : (n,) array, optional
         How many rows each fit row stands for, where they are a sample of more; 0 leaves a row out.
         Weights of `path_scores` are 1.
-    seed : int
-        Of the samples and random starts.
-    threads : int, optional
-        Threads to use; they never change the result.
     progress : callable, optional
         Wraps an iterable and yields the same, such as ``tqdm.tqdm``.
 
@@ -152,7 +108,7 @@ def draw_path(
     Path
         Its `steps` abstain less and less, the first being the most likely to pass.
     """
-    rows = check_rows(scores, labels, classes, sample_weight, hard=True)
+    rows = inputs.check_rows(scores, labels, classes, sample_weight, hard=True)
     targets = Targets(
         risk_targets=risk_targets,
         overall_target=overall_target,
@@ -170,91 +126,65 @@ def draw_path(
         raise InvalidTargetsError(
             "no risk has a target, so there is nothing to certify; give risk_targets"
         )
-    drawing = _path_scores(rows, path_scores)
-    weights = rows.weights if path_scores is None else np.ones(len(drawing))
+    drawing, weights = rows.scores, rows.weights
+    if path_scores is not None:
+        drawing = inputs.check_scores(path_scores)
+        weights = np.ones(len(drawing))
+    if drawing.shape[1] != rows.scores.shape[1]:
+        raise InvalidScoresError(
+            f"path_scores have {drawing.shape[1]} columns but scores {rows.scores.shape[1]}; "
+            "both need one column a class, in the same order"
+        )
     if rule == "optimal":
-        check_probabilities(rows.scores)
-        check_probabilities(drawing)
+        inputs.check_probabilities(rows.scores)
+        inputs.check_probabilities(drawing)
+    confidence = inputs.as_number("confidence", confidence, low=0, high=1)
+    expected = inputs.as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
     recalibration = fit_recalibration(rows.scores, rows.labels, rows.weights)
-    blurred = blur_scores(drawing, recalibration.of, check_seed(seed), weights)
+    blurred = blur_scores(drawing, recalibration.of, inputs.check_seed(seed), weights)
     weights = np.tile(weights, len(blurred) // len(drawing))
+    soft = recalibrate(recalibration, blurred)
+    soft *= weights[:, None]
+    used = np.ones(len(blurred), dtype=np.bool_)
     problem = PathProblem(
         scores=drawing,
-        rows=_soften(blurred, weights, recalibration, rows.classes),
+        rows=Labelled(blurred, NO_LABELS, soft, soft.sum(axis=1), rows.classes, used),
         weights=weights,
         constraints=constraints,
         ambiguity=ambiguity,
-        margin=Margin(
-            confidence=as_number("confidence", confidence, low=0, high=1),
-            certify_rows=as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS),
-        ),
-        seed=check_seed(seed),
+        margin=Margin(confidence=confidence, certify_rows=expected),
+        seed=inputs.check_seed(seed),
+        recalibration=recalibration if rule == "optimal" else None,
+        named=own_targets(risk_targets),
+        threads=inputs.count_threads(threads),
     )
-    find_pilot: Callable[[PathProblem], ThresholdRule | OptimalRule]
-    find_steps: Callable[..., tuple[PathStep, ...]]
-    if rule == "optimal":
-        named = own_targets(risk_targets)
-        find_pilot = partial(find_optimal_pilot, recalibration=recalibration, named=named)
-        find_steps = partial(find_optimal_steps, recalibration=recalibration, named=named)
-    else:
-        find_pilot = partial(find_threshold_pilot, threads=count_threads(threads))
-        find_steps = partial(find_threshold_steps, threads=count_threads(threads))
     if groups is not None:
-        codes = check_groups(groups, len(rows.used))[rows.used]
-        problem = expect_groups(problem, find_pilot(problem), rows, codes)
+        codes = counts.check_groups(groups, len(rows.used))[rows.used]
+        problem = steps.expect_groups(problem, steps.find_pilot(problem), rows, codes)
     if certify_rows >= MANY_ROWS:
-        problem = expect_errors(problem, find_pilot(problem), rows, recalibration)
+        problem = expect_errors(problem, steps.find_pilot(problem), rows, recalibration)
     return Path(
         classes=rows.classes,
-        steps=_order(find_steps(problem, progress=progress)),
+        steps=_order(steps.find_steps(problem, progress)),
         recalibration=recalibration,
         n_rows=len(drawing),
         seed=problem.seed,
     )
 
 
-def _path_scores(rows: Labelled, path_scores: ArrayLike | None) -> Floats:
-    """Return the scores that draw the path."""
-    scores = rows.scores if path_scores is None else check_scores(path_scores)
-    if scores.shape[1] != rows.scores.shape[1]:
-        raise InvalidScoresError(
-            f"path_scores have {scores.shape[1]} columns but scores {rows.scores.shape[1]}; "
-            "both need one column a class, in the same order"
-        )
-    return scores
-
-
-def _soften(
-    scores: Floats, weights: Floats, recalibration: Recalibration, classes: tuple[str, ...]
-) -> Labelled:
-    """Return rows that are labelled by their recalibrated scores."""
-    soft = recalibrate(recalibration, scores)
-    soft *= weights[:, None]
-    return Labelled(
-        scores=scores,
-        labels=np.zeros(0, dtype=np.int32),
-        soft=soft,
-        weights=soft.sum(axis=1),
-        classes=classes,
-        used=np.ones(len(scores), dtype=np.bool_),
-    )
-
-
-def _order(steps: Sequence[PathStep]) -> tuple[Step, ...]:
+def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:
     """Return the steps: the likeliest to pass, then those with more power than all that follow."""
-    highest = max(step.power for step in steps)
-    likely = [step for step in steps if step.power >= (1 - NEARLY) * highest]
-    start = min(likely, key=lambda c: c.abstention_rate)
-    chosen = [start if highest > 0 else max(steps, key=lambda c: c.hope)]
-    for step in sorted(steps, key=lambda c: (-c.abstention_rate, -c.power)):
+    drawn = [step for _, step in hopeful]
+    highest = max(step.power for step in drawn)
+    likely = [step for step in drawn if step.power >= (1 - NEARLY) * highest]
+    start = min(likely, key=lambda step: step.abstention_rate)
+    chosen = [start if highest > 0 else max(hopeful, key=lambda each: each[0])[1]]
+    for step in sorted(drawn, key=lambda step: (-step.abstention_rate, -step.power)):
         rate, power = step.abstention_rate, step.power
-        beaten = any(c.abstention_rate <= rate and c.power > power for c in steps)
+        beaten = any(each.abstention_rate <= rate and each.power > power for each in drawn)
         if rate < chosen[-1].abstention_rate and not beaten:
             chosen.append(step)
-    return tuple(
-        Step(rule=c.rule, margin=c.margin, power=c.power, abstention_rate=c.abstention_rate)
-        for c in chosen
-    )
+    return tuple(chosen)
 
 
 def blur_scores(
@@ -265,58 +195,48 @@ def blur_scores(
 ) -> Floats:
     """Return the scores followed by blurred copies, as many as are worth their time."""
     copies = min(MOST_COPIES, MOST_ENTRIES // scores.size - 1)
-    if copies < 1 or are_tied(scores):
+    if copies < 1 or inputs.are_tied(scores):
         return scores
-    inputs = scores
+    values = scores
     if of == "log":
-        inputs = np.log(np.maximum(scores, LEAST_SCORE))
-        inputs = inputs - inputs.mean(axis=1, keepdims=True)
-    centre = np.average(inputs, axis=0, weights=weights)
-    spread = np.sqrt(np.average((inputs - centre) ** 2, axis=0, weights=weights))
+        values = np.log(np.maximum(scores, LEAST_SCORE))
+        values = values - values.mean(axis=1, keepdims=True)
+    centre = np.average(values, axis=0, weights=weights)
+    spread = np.sqrt(np.average((values - centre) ** 2, axis=0, weights=weights))
     random = np.random.default_rng([seed, len(scores)])
     noise = BLUR * spread * random.standard_normal((copies, *scores.shape))
-    blurred = centre + (inputs - centre + noise) / np.sqrt(1 + BLUR**2)  # as widespread as before
+    blurred = centre + (values - centre + noise) / np.sqrt(1 + BLUR**2)  # as widespread as before
     if of == "log":
         blurred = special.softmax(blurred, axis=2)
     return np.concatenate([scores, blurred.reshape(-1, scores.shape[1])])
 
 
 def expect_errors(
-    problem: PathProblem,
-    pilot: ThresholdRule | OptimalRule,
-    rows: Labelled,
-    recalibration: Recalibration,
+    problem: PathProblem, pilot: PathRule, rows: Labelled, recalibration: Recalibration
 ) -> PathProblem:
     """Return the problem with what labelled rows say of soft counts under a pilot rule."""
     sets = rule_sets(asdict(pilot), rows.scores)
     soft = recalibrate(recalibration, rows.scores) * rows.weights[:, None]
-    none = np.zeros(0, dtype=np.int32)
-    hard, _ = constraint_counts(count_rows(sets, rows), problem.constraints)
-    softly, _ = constraint_counts(count_sets(sets, none, soft, rows.weights), problem.constraints)
-    wrong = _wrong_rows(sets, rows, problem)
+    softly = counts.count_sets(sets, NO_LABELS, soft, rows.weights)
+    hard_risks, soft_risks = (
+        _risks(counts.constraint_counts(each, problem.constraints)[0])
+        for each in (counts.count_rows(sets, rows), softly)
+    )
+    _, wrong = counts.certain_and_wrong(sets, rows.labels)
     biases, doubts = [], []
-    for c in range(len(problem.constraints)):
+    for c, constraint in enumerate(problem.constraints):
+        weights = rows.weights[wrong & np.isin(rows.labels, constraint.classes)]
+        n_wrong = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0
         effect = problem.margin.design_effects[c] if problem.margin.design_effects else 1.0
-        worth = wrong[c] / effect
+        worth = n_wrong / effect  # unweighted, independent wrong rows
         trusted = worth / (worth + USUAL_ERROR**-2)
-        soft_risk = _risk(softly[c])
-        ratio = _risk(hard[c]) / soft_risk if soft_risk > 0 else 1.0
+        ratio = hard_risks[c] / soft_risks[c] if soft_risks[c] > 0 else 1.0
         biases.append(float(max(ratio, 1e-3) ** trusted) if np.isfinite(ratio) else 1.0)
         doubts.append(float((worth + USUAL_ERROR**-2) ** -0.5))
     margin = replace(problem.margin, biases=tuple(biases), doubts=tuple(doubts))
     return replace(problem, margin=margin)
 
 
-def _risk(counts: Floats) -> float:
-    certain = float(counts[CERTAIN])
-    return (certain - float(counts[RIGHT])) / certain if certain > 0 else float("nan")
-
-
-def _wrong_rows(sets: Bools, rows: Labelled, problem: PathProblem) -> list[float]:
-    """Return for each constraint how many unweighted wrong rows its weighted ones are worth."""
-    _, wrong = certain_and_wrong(sets, rows.labels)
-    worth = []
-    for constraint in problem.constraints:
-        weights = rows.weights[wrong & np.isin(rows.labels, constraint.classes)]
-        worth.append(float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0)
-    return worth
+def _risks(counters: Floats) -> list[float]:
+    certain, right = counters[:, CERTAIN].tolist(), counters[:, RIGHT].tolist()
+    return [(n - m) / n if n > 0 else inputs.NAN for n, m in zip(certain, right, strict=True)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.bounds import allowed_errors, chance_within
 from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.core.inputs import as_number
 
@@ -63,10 +63,11 @@ def make_plan(
     each = as_number("wanted", wanted, low=0, high=1) ** (1 / max(len(targets), 1))
     certain = 1 - as_number("abstention", abstention, low=-1e-12, high=1)
 
-    def plan_class(name: str, n: int, target: float) -> ClassPlan:
-        risk = min(risk_share * target, 1.0)
+    by_class = []
+    for name, target in targets.items():
+        n, risk = class_rows.get(name, 0), min(risk_share * target, 1.0)
         n_certain = math.floor(n * certain)
-        return ClassPlan(
+        plan = ClassPlan(
             name=name,
             n=n,
             target=target,
@@ -77,10 +78,7 @@ def make_plan(
             n_certain=n_certain,
             chance=chance_of_passing(n_certain, target, risk, level),
         )
-
-    by_class = tuple(
-        plan_class(name, class_rows.get(name, 0), target) for name, target in targets.items()
-    )
+        by_class.append(plan)
     needed = [max(LEAST_GROUPS, plan.least_rows) for plan in by_class]
     enough = n_groups is None or n_groups >= max(needed, default=LEAST_GROUPS)
     return Plan(
@@ -90,7 +88,7 @@ def make_plan(
         chance=math.prod(plan.chance for plan in by_class) if by_class and enough else 0.0,
         abstention=abstention,
         n_groups=n_groups,
-        by_class=by_class,
+        by_class=tuple(by_class),
     )
 
 
@@ -101,14 +99,13 @@ def least_target(n: int, level: float) -> float:
 
 def least_rows(target: float, level: float) -> int:
     """Return how many certain rows without an error certify a target."""
-    rounding = 1e-9
-    return math.ceil(math.log(level) / math.log1p(-target) - rounding)
+    return math.ceil(math.log(level) / math.log1p(-target) - 1e-9)  # less is rounding
 
 
 def chance_of_passing(n_certain: int, target: float, risk: float, level: float) -> float:
     """Return the probability that n certain rows certify a target, at a true risk."""
     errors = allowed_errors(target, n_certain, 1 - level)[n_certain]
-    return float(special.bdtr(errors, n_certain, risk)) if errors >= 0 else 0.0
+    return float(chance_within(n_certain, errors, risk))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -120,18 +117,13 @@ def rows_for(target: float, risk: float, level: float, chance: float = 0.8) -> i
     """
     if risk >= target:
         return None
-    last = _more_than_enough(target, risk, level, chance)
+    # The normal approximation, doubled, is well above the rows searched for.
+    spread = special.ndtri(1 - level) * math.sqrt(target * (1 - target))
+    spread += max(special.ndtri(chance), 0.0) * math.sqrt(risk * (1 - risk))
+    last = math.ceil(2 * (spread / (target - risk)) ** 2) + 4 * least_rows(target, level)
     if last > MOST_ROWS:
         return None
     errors = allowed_errors(target, last, 1 - level)
     lowest = np.flatnonzero(np.diff(errors) > 0)
-    before = errors[lowest]
-    chances = np.where(before >= 0, special.bdtr(np.maximum(before, 0), lowest, risk), 0.0)
+    chances = chance_within(lowest, errors[lowest], risk)
     return int(lowest[chances < chance][-1]) + 1
-
-
-def _more_than_enough(target: float, risk: float, level: float, chance: float) -> int:
-    """Return a number of rows well above the one searched, by the normal approximation."""
-    spread = special.ndtri(1 - level) * math.sqrt(target * (1 - target))
-    spread += max(special.ndtri(chance), 0.0) * math.sqrt(risk * (1 - risk))
-    return math.ceil(2 * (spread / (target - risk)) ** 2) + 4 * least_rows(target, level)

@@ -1,7 +1,7 @@
-"""Samples of scored rows: bounded, with all rows of rare classes, and weights for the others.
+"""Which rows certify, and samples: bounded, with all rows of rare classes, the others weighted.
 
-Which rows are kept follows from `order_rows` of `core.split` alone, so that every engine keeps the
-same ones: certify rows are the lowest of each class, a sample of the others are the highest.
+Both follow from `order_rows` alone, so that every engine takes the same rows: certify rows are the
+lowest of each class, a sample of the others are the highest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def split_rows(
     fraction: float,
     seed: int,
     groups: NDArray[np.uint64] | None = None,  # (n,) hashes of the groups' names
-    names: Sequence[str] = (),
+    names: Sequence[object] = (),  # of the classes, by default their numbers
     waived: Sequence[str] = (),
 ) -> Bools:
     """Return which rows certify: a fraction of each class, or of the groups.
@@ -32,30 +32,33 @@ def split_rows(
     Every class must have rows to fit and to certify, except those that are waived.
     """
     inputs.as_number("certify_fraction", fraction, low=0, high=1)
-    sizes = inputs.class_sizes(labels, max(len(names), int(labels.max(initial=-1)) + 1))
-    needed = check_sizes(sizes, names, waived)
+    names = names or range(int(labels.max(initial=-1)) + 1)
+    sizes = inputs.class_sizes(labels, len(names))
+    needed = np.array([name not in waived for name in names], dtype=np.bool_)
+    single = np.flatnonzero((sizes == 1) & needed)
+    if len(single):
+        raise InvalidLabelsError(
+            f"class {names[single[0]]!r} has 1 row, but needs one to fit and one to certify; "
+            "add rows of it, or waive it by name"
+        )
     if groups is not None:
         certify = _split_groups(groups, fraction, seed)
-        _check_parts(groups, labels, certify, needed, names)
+        certifying = inputs.class_sizes(labels, len(names), certify)
+        for part, n_rows in (("certify", certifying), ("fit", sizes - certifying)):
+            lacking = np.flatnonzero(needed & (sizes > 0) & (n_rows == 0))
+            if len(lacking):
+                having = len(np.unique(groups[labels == lacking[0]]))
+                raise InvalidDataError(
+                    f"no group with rows of class {names[lacking[0]]!r} is among those to {part}, "
+                    f"of {having} that have it; add groups, change certify_fraction or seed, or "
+                    "waive the class by name"
+                )
         return certify
     order = order_rows(hashes, labels, seed)
     certify = np.zeros(len(labels), dtype=np.bool_)
     for label in np.flatnonzero(sizes):
         certify |= _lowest(order, labels == label, share(int(sizes[label]), fraction))
     return certify
-
-
-def check_sizes(sizes: Ints, names: Sequence[str], waived: Sequence[str]) -> Bools:
-    """Return which classes must have rows in both parts; one row is too few for that."""
-    needed = np.array([name not in waived for name in names] or [True] * len(sizes))
-    single = (sizes == 1) & needed
-    if single.any():
-        name = _name(int(np.argmax(single)), names)
-        raise InvalidLabelsError(
-            f"class {name} has 1 row, but needs one to fit and one to certify; "
-            "add rows of it, or waive it by name"
-        )
-    return needed
 
 
 def order_rows(
@@ -90,27 +93,6 @@ def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> Boo
     )
 
 
-def _check_parts(
-    groups: NDArray[np.uint64],
-    labels: Labels,
-    certify: Bools,
-    needed: Bools,  # (k,) classes that both parts must have
-    names: Sequence[str],
-) -> None:
-    """Raise for a class that a part has no rows of."""
-    sizes = inputs.class_sizes(labels, len(needed))
-    certifying = inputs.class_sizes(labels, len(needed), certify)
-    for part, n_rows in (("certify", certifying), ("fit", sizes - certifying)):
-        lacking = np.flatnonzero(needed & (sizes > 0) & (n_rows == 0))
-        if len(lacking):
-            having = len(np.unique(groups[labels == lacking[0]]))
-            raise InvalidDataError(
-                f"no group with rows of class {_name(int(lacking[0]), names)} is among those to "
-                f"{part}, of {having} that have it; add groups, change certify_fraction or seed, "
-                "or waive the class by name"
-            )
-
-
 def _order_of(
     hashes: NDArray[np.uint64], occurrences: NDArray[np.uint64], seed: int
 ) -> NDArray[np.uint64]:
@@ -133,20 +115,9 @@ def _occurrences(
         numbers = np.zeros(len(keys), dtype=np.uint64)
         alike = np.flatnonzero(inputs.is_among(keys, repeated))
         codes = np.searchsorted(repeated, keys[alike])
-        numbers[alike] = seen[codes] + _count_up(codes)
+        numbers[alike] = seen[codes] + inputs.count_up(codes).astype(np.uint64)
         np.add.at(seen, codes, np.uint64(1))
         yield of, numbers
-
-
-def _count_up(codes: Ints) -> NDArray[np.uint64]:
-    """Return the number, from 0, of each code among those like it."""
-    by_code = np.argsort(codes, kind="stable")
-    ordered = codes[by_code]
-    first = np.r_[True, ordered[1:] != ordered[:-1]][: len(codes)]
-    positions = np.arange(len(codes))
-    numbers = np.empty(len(codes), dtype=np.uint64)
-    numbers[by_code] = positions - np.maximum.accumulate(np.where(first, positions, 0))
-    return numbers
 
 
 def _lowest(order: NDArray[np.uint64], inside: Bools, count: int) -> Bools:
@@ -161,10 +132,6 @@ def _lowest(order: NDArray[np.uint64], inside: Bools, count: int) -> Bools:
     if left:
         lowest[np.flatnonzero(inside & (order == cut))[:left]] = True
     return lowest
-
-
-def _name(label: int, names: Sequence[str]) -> str:
-    return repr(names[label]) if label < len(names) else str(label)
 
 
 class Sample(NamedTuple):
@@ -185,15 +152,11 @@ def class_quotas(sizes: ArrayLike, most: int) -> Ints:
     A class of n rows keeps min(n, q), with the highest q that the limit allows.
     """
     counts = np.asarray(sizes, dtype=np.int64)
-    left, cut = most, 0
-    for place, count in enumerate(np.sort(counts).tolist()):
-        cut = left // (len(counts) - place)
-        if count > cut:
-            break
-        left -= count
-    else:
-        return counts.copy()
-    return np.minimum(counts, cut)
+    rising = np.sort(counts)
+    left = most - np.cumsum(rising) + rising  # for a class and those that are not smaller
+    cuts = left // np.arange(len(counts), 0, -1)
+    over = np.flatnonzero(rising > cuts)
+    return np.minimum(counts, cuts[over[0]]) if len(over) else counts.copy()
 
 
 def class_weights(sizes: ArrayLike, quotas: ArrayLike) -> Floats:

@@ -9,21 +9,15 @@ next line touches; after a few lines n stays.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from scrib_mlflow.core.bounds import ErrorTable, binomial_tail, smooth_errors, soft_errors
-from scrib_mlflow.core.counts import (
-    Counts,
-    certain_and_wrong,
-    constraint_counts,
-    count_rows,
-    design_effects,
-    sum_groups,
-)
+from scrib_mlflow.core import counts
+from scrib_mlflow.core.bounds import ErrorTable, chance_within, smooth_errors, soft_errors
+from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
 from scrib_mlflow.core.inputs import Floats, Ints, Labelled, Progress, are_tied
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Margin, Objective, Problem, make_objective
@@ -51,6 +45,9 @@ SMOOTHINGS = (0.01, 0.003)
 ERRORS_APART = 1.0  # errors between the rows that give a slope
 
 
+PathRule = ThresholdRule | OptimalRule
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathProblem(Problem):
     """What all steps of a path share; `rows` are blurred, with soft labels."""
@@ -59,59 +56,60 @@ class PathProblem(Problem):
     weights: Floats  # (m,) how many rows each of `rows` stands for
     margin: Margin
     seed: int
+    recalibration: Recalibration | None = None  # of optimal rules; None for thresholds
+    named: frozenset[str] = frozenset()  # classes whose target is given by name
+    threads: int = 1
 
 
-class PathStep(NamedTuple):
-    """A rule that a path may hold."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One rule of a path."""
 
-    rule: ThresholdRule | OptimalRule
-    margin: float
-    power: float  # chance that all claims pass
-    hope: float  # sum of the claims' log chances, none of them taken for impossible
-    abstention_rate: float
+    rule: PathRule
+    margin: float  # z
+    power: float  # predicted chance that every claim passes
+    abstention_rate: float  # on the rows that drew the path
+
+
+# With the sum of the claims' log chances, none of them taken for impossible.
+HopefulStep = tuple[float, Step]
 
 
 def expect_groups(
-    problem: PathProblem, pilot: ThresholdRule | OptimalRule, rows: Labelled, groups: Ints
+    problem: PathProblem, pilot: PathRule, rows: Labelled, groups: Ints
 ) -> PathProblem:
     """Return the problem with the design effects that a pilot rule has on labelled rows."""
     sets = make_sets(pilot, rows.scores)
-    counts = count_rows(sets, rows)
+    by_class = counts.count_rows(sets, rows)
     of_claims = [list(claim.classes) for claim in claimed(problem.constraints)]
-    certain, wrong = certain_and_wrong(sets, rows.labels)
-    sums = sum_groups(
+    certain, wrong = counts.certain_and_wrong(sets, rows.labels)
+    sums = counts.sum_groups(
         groups, wrong, (certain & np.isin(rows.labels, of) for of in of_claims), rows.weights
     )
-    claims = iter(
-        design_effects(
-            np.array([counts.certain[of].sum() for of in of_claims]),
-            np.array([counts.wrong[of].sum() for of in of_claims]),
-            sums,
-            more=problem.margin.certify_rows / float(rows.weights.sum()),
-            level=1.0 - problem.margin.confidence,
-        )
+    effects = np.ones(len(problem.constraints))
+    effects[[c.kind == "risk" for c in problem.constraints]] = counts.design_effects(
+        np.array([by_class.certain[of].sum() for of in of_claims]),
+        np.array([by_class.wrong[of].sum() for of in of_claims]),
+        sums,
+        more=problem.margin.certify_rows / float(rows.weights.sum()),
+        level=1.0 - problem.margin.confidence,
     )
-    effects = tuple(float(next(claims)) if c.kind == "risk" else 1.0 for c in problem.constraints)
-    return replace(problem, margin=replace(problem.margin, design_effects=effects))
+    margin = replace(problem.margin, design_effects=tuple(effects.tolist()))
+    return replace(problem, margin=margin)
 
 
 def forecast(
-    problem: PathProblem,
-    rule: ThresholdRule | OptimalRule,
-    margin: float,
-    counts: Counts,
-    tables: Sequence[ErrorTable],
-) -> PathStep:
+    problem: PathProblem, rule: PathRule, margin: float, soft: Counts, tables: Sequence[ErrorTable]
+) -> HopefulStep:
     """Return a rule, given its soft counts on the blurred rows, with what to expect of it."""
-    by_constraint, _ = constraint_counts(counts, problem.constraints)
-    chances = _chances(problem, by_constraint, tables, float(counts.members.sum()))
+    by_constraint, _ = counts.constraint_counts(soft, problem.constraints)
+    chances = _chances(problem, by_constraint, tables, float(soft.members.sum()))
     sets = make_sets(rule, problem.scores)
     abstains = np.count_nonzero(sets, axis=1) != 1
-    return PathStep(
+    return float(np.log(np.maximum(chances, LEAST_CHANCE)).sum()), Step(
         rule=rule,
         margin=margin,
         power=float(np.prod(chances)),
-        hope=float(np.log(np.maximum(chances, LEAST_CHANCE)).sum()),
         abstention_rate=float(np.average(abstains, weights=problem.weights[: len(sets)])),
     )
 
@@ -121,23 +119,23 @@ def error_tables(problem: PathProblem, z: float | None = None) -> list[ErrorTabl
 
     With a margin those that pass with probability Phi(z), as soft ones.
     """
-    rows = problem.rows.class_weight()
+    rows, margin = problem.rows.class_weight(), problem.margin
     total = float(rows.sum())
-    margin = problem.margin
-    tables: dict[tuple[float, int, float], ErrorTable] = {}
+
+    @functools.cache
+    def table(target: float, last: int, bias: float) -> ErrorTable:
+        return soft_errors(smooth_errors(target, last, margin.confidence, z), bias)
+
     by_constraint = []
     for c, constraint in enumerate(problem.constraints):
         most = margin.ratio(c, total) * rows[list(constraint.classes)].sum()
-        target, last = constraint.target, int(np.ceil(most)) + 1
-        key = (target, last, 1.0 if z is None else margin.bias(c))
-        if key not in tables:
-            tables[key] = soft_errors(smooth_errors(target, last, margin.confidence, z), key[2])
-        by_constraint.append(tables[key])
+        bias = 1.0 if z is None else margin.bias(c)
+        by_constraint.append(table(constraint.target, int(np.ceil(most)) + 1, bias))
     return by_constraint
 
 
 def _chances(
-    problem: PathProblem, counts: Floats, tables: Sequence[ErrorTable], total: float
+    problem: PathProblem, counters: Floats, tables: Sequence[ErrorTable], total: float
 ) -> list[float]:
     """Return the chance of each risk that its certificate passes, at its soft risk."""
     chances = []
@@ -145,56 +143,55 @@ def _chances(
     for c, constraint in enumerate(problem.constraints):
         if constraint.kind != "risk":
             continue
-        n = counts[c, CERTAIN]
+        n = counters[c, CERTAIN]
         rows = n * margin.ratio(c, total)
-        allowed = tables[c].at(rows)
-        if not (n > 0 and 0 <= allowed < rows):
-            chances.append(0.0)
-            continue
-        risk = margin.bias(c) * (n - counts[c, RIGHT]) / n
+        points, weights = np.zeros(1), None
         if margin.doubts:
-            risk = risk * (1 + margin.doubts[c] * NORMAL_POINTS)
-        passes = binomial_tail(rows, allowed, np.clip(risk, 0.0, 1.0))
-        weights = NORMAL_WEIGHTS if margin.doubts else None
-        chances.append(float(np.average(np.atleast_1d(passes), weights=weights)))
+            points, weights = margin.doubts[c] * NORMAL_POINTS, NORMAL_WEIGHTS
+        risk = margin.bias(c) * (n - counters[c, RIGHT]) / n if n > 0 else 1.0
+        passes = chance_within(rows, tables[c].at(rows), np.clip(risk * (1 + points), 0.0, 1.0))
+        chances.append(float(np.average(passes, weights=weights)))
     return chances
 
 
-def margins_of(problem: PathProblem) -> tuple[float, ...]:
-    """Return the margins of a path: more careful ones as well where soft counts are doubted."""
-    return (*CAREFUL, *MARGINS) if problem.margin.doubts else MARGINS
+def find_pilot(problem: PathProblem) -> PathRule:
+    """Return the rule at which design effects are estimated."""
+    if problem.recalibration is not None:
+        return _optimal_steps(problem, (PILOT,), None)[0][1].rule
+    task = _task(problem, PILOT)
+    return served_rule(search(task, None, problem.threads), task, problem)[0]
 
 
-def find_threshold_steps(
-    problem: PathProblem, threads: int, progress: Progress | None
-) -> tuple[PathStep, ...]:
+def find_steps(problem: PathProblem, progress: Progress | None) -> list[HopefulStep]:
+    """Return rules at all margins, at careful ones as well where soft counts are doubted."""
+    margins = (*CAREFUL, *MARGINS) if problem.margin.doubts else MARGINS
+    find = _threshold_steps if problem.recalibration is None else _optimal_steps
+    return find(problem, margins, progress)
+
+
+def _threshold_steps(
+    problem: PathProblem, margins: Sequence[float], progress: Progress | None
+) -> list[HopefulStep]:
     """Return the rules of chains that start from searches at two margins and go both ways."""
     many = len(problem.rows.classes) > MANY_CLASSES
-    every = margins_of(problem)
-    all_margins, anchors = (every[::2], ANCHORS[:1]) if many else (every, ANCHORS)
+    all_margins, anchors = (margins[::2], ANCHORS[:1]) if many else (margins, ANCHORS)
     first = _task(problem, anchors[0])
     tasks = {z: first._replace(objective=_objective(problem, z)) for z in all_margins}
-    chains, margins = [], []
+    chains, parts = [], []
     for anchor in anchors:
-        best = search(tasks[anchor], None, threads)
+        best = search(tasks[anchor], None, problem.threads)
         up = sorted(z for z in all_margins if z >= anchor)
         down = [z for z in all_margins if z < anchor]
-        margins += [up, down]
+        parts += [up, down]
         chains += [Chain([tasks[z] for z in part], best.thresholds) for part in (up, down)]
-    followed = follow(chains, threads, progress)
+    followed = follow(chains, problem.threads, progress)
     tables = error_tables(problem)
-    return tuple(
-        forecast(problem, rule, z, counts, tables)
-        for part, chain in zip(margins, followed, strict=True)
+    return [
+        forecast(problem, rule, z, soft, tables)
+        for part, chain in zip(parts, followed, strict=True)
         for z, best in zip(part, chain, strict=True)
-        for rule, counts in [served_rule(best, tasks[z], problem)]
-    )
-
-
-def find_threshold_pilot(problem: PathProblem, threads: int) -> ThresholdRule:
-    """Return the rule at which design effects are estimated."""
-    task = _task(problem, PILOT)
-    return served_rule(search(task, None, threads), task, problem)[0]
+        for rule, soft in [served_rule(best, tasks[z], problem)]
+    ]
 
 
 def _objective(problem: PathProblem, z: float) -> Objective:
@@ -206,67 +203,57 @@ def _task(problem: PathProblem, z: float) -> Task:
     return make_task(problem, _objective(problem, z), effort=effort, seed=problem.seed)
 
 
-def find_optimal_steps(
-    problem: PathProblem,
-    recalibration: Recalibration,
-    named: frozenset[str],
-    progress: Progress | None,
-    margins: Sequence[float] | None = None,
-) -> tuple[PathStep, ...]:
+def _optimal_steps(
+    problem: PathProblem, margins: Sequence[float], progress: Progress | None
+) -> list[HopefulStep]:
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
     chances = problem.rows.soft / problem.weights[:, None]
     share = problem.weights / problem.weights.sum()
-    together = fit.shared_multipliers(problem, named)
+    together = fit.shared_multipliers(problem, problem.named)
     points = fit.make_requirements(problem.constraints, share @ chances)
     start = points.shared(together)
     multipliers = solve_dual(chances, share, start, seed=problem.seed)
-    counts = _count(fit.make_rule(start, multipliers, recalibration), chances, problem)
+    soft = _count(fit.make_rule(start, multipliers, None), chances, problem)
+    ratio = problem.margin.certify_rows / soft.members.sum()
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
     steps = []
-    rising = sorted(margins_of(problem) if margins is None else margins)
+    rising = sorted(margins)
     turns: Iterable[int] = range(len(rising))
     for turn in progress(turns) if progress else turns:
         allowed = error_tables(problem, rising[turn])
         for _ in range(MOST_LINES):
-            before = counts.certain
-            needs = _touching(problem, points, allowed, counts).shared(together)
+            before = soft.certain
+            needs = _touching(problem, points, allowed, soft).shared(together)
             multipliers = minimise(chances, share, needs, SMOOTHINGS, multipliers)
-            rule = fit.make_rule(needs, multipliers, recalibration)
-            counts = _count(rule, chances, problem)
+            soft = _count(fit.make_rule(needs, multipliers, None), chances, problem)
+            moved = ratio * np.abs(soft.certain - before)
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
-            if lost or _steady(problem, before, counts):
+            if lost or (moved <= 1.0 + STEADY * ratio * soft.certain).all():
                 break
         steps += [
             forecast(problem, rule, rising[turn], _count(rule, chances, problem), tables)
-            for rule in fit.make_rules(needs, multipliers, recalibration, tied=tied)
+            for rule in fit.make_rules(needs, multipliers, problem.recalibration, tied=tied)
         ]
         if lost:  # and higher margins are further still
             break
-    return tuple(steps)
-
-
-def find_optimal_pilot(
-    problem: PathProblem, recalibration: Recalibration, named: frozenset[str]
-) -> ThresholdRule | OptimalRule:
-    """Return the rule at which design effects are estimated."""
-    return find_optimal_steps(problem, recalibration, named, None, margins=(PILOT,))[0].rule
+    return steps
 
 
 def _touching(
-    problem: PathProblem, points: Requirements, allowed: Sequence[ErrorTable], counts: Counts
+    problem: PathProblem, points: Requirements, allowed: Sequence[ErrorTable], soft: Counts
 ) -> Requirements:
     """Return the requirements whose lines touch the allowed errors at these counts.
 
     Where no number of rows passes the target itself stands, and so do caps on abstention.
     """
     due, floor = points.due.copy(), points.floor.copy()
-    total = float(counts.members.sum())
+    total = float(soft.members.sum())
     for c, constraint in enumerate(problem.constraints):
         if constraint.kind != "risk" or not (allowed[c].errors >= 0).any():
             continue
         rows = problem.margin.ratio(c, total)  # certify rows for each row here
-        certain = rows * counts.certain[list(constraint.classes)].sum()
+        certain = rows * soft.certain[list(constraint.classes)].sum()
         slope, at_zero = _line(allowed[c], certain, constraint.target)
         due[c, list(constraint.classes)] = 1.0 - slope
         floor[c] = -at_zero / (rows * total)
@@ -291,27 +278,14 @@ def _line(allowed: ErrorTable, n: float, target: float) -> tuple[float, float]:
     return float(slope), float(middle - slope * n)
 
 
-def _steady(problem: PathProblem, before: Floats, counts: Counts) -> bool:
-    rows = problem.margin.certify_rows / counts.members.sum()
-    moved = rows * np.abs(counts.certain - before)
-    return bool((moved <= 1.0 + STEADY * rows * counts.certain).all())
-
-
 def _count(rule: OptimalRule, chances: Floats, problem: PathProblem) -> Counts:
     """Return the soft counts of a rule on probabilities."""
     soft = problem.rows.soft
-    worth, value = answer_values(asdict(replace(rule, recalibration=None)), chances)
+    worth, value = answer_values(asdict(rule), chances)
     certain = value >= 0
     answered = soft[certain]
     best = worth[certain].argmax(axis=1)
     right = np.bincount(best, answered[np.arange(len(best)), best], chances.shape[1])
     in_certain = answered.sum(axis=0)
-    return Counts(
-        members=soft.sum(axis=0),
-        certain=in_certain,
-        wrong=in_certain - right,
-        missed=np.zeros(len(right)),  # of sets, which no path needs
-        all_certain=float(problem.weights[certain].sum()),
-        all_empty=0.0,
-        all_size=0.0,
-    )
+    unknown = np.zeros(len(right)), 0.0, 0.0, 0.0  # of sets, which no path needs
+    return Counts(soft.sum(axis=0), in_certain, in_certain - right, *unknown)

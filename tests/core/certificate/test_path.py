@@ -41,7 +41,8 @@ def rules(path):
 @pytest.mark.parametrize("z", [-0.5, 0.0, 2.0])
 def test_passing_errors_are_those_of_the_risk_that_passes_at_z(target, z):
     n = np.arange(3_001)
-    allowed, expected = allowed_errors(target, 3_000, 0.95), passing_errors(target, 3_000, 0.95, z)
+    allowed = allowed_errors(target, 3_000, 0.95)
+    expected = passing_errors(n, allowed, z)
     hopeless = allowed < 0
     assert (expected[hopeless] == -1).all()
     n, allowed, expected = n[~hopeless], allowed[~hopeless], expected[~hopeless]
