@@ -12,7 +12,6 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import jinja2
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -275,22 +274,10 @@ def _limits(rule: Rule) -> str:
 
 def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     """Return the page, with some of the figures that were drawn for it."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(words.TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = messages.percent
+    environment = words.environment(autoescape=True, finalize=words.finalized)
     values = _values(report) | _row_values(report) | _inline(report, drawn)
     template = environment.get_template("report.html.jinja")
     return f"{template.render(report=report, facts=report.facts, **values)}\n"
-
-
-def _visible(value: Any) -> Any:
-    return words.visible(value) if type(value) is str else value
 
 
 def _values(report: Report) -> dict[str, Any]:
@@ -302,9 +289,7 @@ def _values(report: Report) -> dict[str, Any]:
         "certificate": certificate(report.facts.table, shown),
         "bars": outcomes(measured, None if rows is None else rows.answers, shown),
         "outcomes": OUTCOMES if rows else ("right", "wrong", "open"),
-        "words": WORDS,
-        "abstentions": words.abstentions(measured),
-        "empty_hint": "" if optimal else words.empty_hint(measured),
+        "legend": WORDS,
         "optimal": optimal,
         "k": len(measured.classes),
         "n_shown": len(shown),
