@@ -21,7 +21,7 @@ from scrib_mlflow.messages import percent
 from scrib_mlflow.report import figures
 from scrib_mlflow.report.facts import Summary, TextTable
 from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
-from scrib_mlflow.report.words import visible
+from scrib_mlflow.report.words import say, say_each, visible
 
 RATES = {
     "abstains": "abstention_rate",
@@ -77,36 +77,13 @@ def trial_rows(found: Comparison) -> list[dict[str, float | str]]:
 
 def legend(found: Comparison) -> list[str]:
     """Return what the columns of the table mean."""
-    lines = [
-        "worst, mean excess  how far the risks of the classes are above their targets; a silent "
-        "class counts as 0",
-        "set size            mean number of classes in a set",
-        "silent              classes with a target and no certain row, whose risk is undefined",
-        "time                of the fit, in units of SCRIB's",
-    ]
-    if found.curves:
-        lines.append(
-            "AUC                 area under the curve of accuracy against abstention, of 100"
-        )
-    return lines
-
-
-def verdict(found: Comparison) -> str:
-    """Return what SCRIB, and the optimal rule where it can be fitted, reach at the targets."""
-    texts = []
-    for method in (method for method in found.methods if method in OURS):
-        means = found.means(method)
-        texts.append(
-            f"{method} abstains on {percent(means['abstention_rate'])}, and its worst class risk "
-            f"is {percent(means['worst_excess'])} above its target"
-        )
-    return f"On held-out rows, {'; '.join(texts)}."
+    return say_each("comparison.legend", found=found)
 
 
 def summary(found: Comparison, uri: str, unread: str, where: str) -> Summary:
     """Return what is printed and noted of a comparison."""
     return Summary(
-        verdict=verdict(found),
+        verdict=say("comparison.verdict", found=found, ours=OURS),
         sentences=(f"{uri} on {split_sentence(found)}",),
         tables=(TextTable(rows=tuple(method_rows(found))),),
         legend=(*legend(found), "", *target_sentences(found), *curve_sentences(found)),
@@ -117,23 +94,12 @@ def summary(found: Comparison, uri: str, unread: str, where: str) -> Summary:
 
 def split_sentence(found: Comparison) -> str:
     """Return in a sentence on what the methods were fitted and measured."""
-    what = f"{found.n_rows:,} fit rows"
-    if found.n_groups is not None:
-        what += f" in {found.n_groups:,} groups, which stay whole"
-    times = "once" if found.repeats == 1 else f"means over {found.repeats} random splits"
-    return f"{what}: a random half to fit, the other to measure; {times}."
+    return say("comparison.split", found=found)
 
 
 def target_sentences(found: Comparison) -> list[str]:
     """Return what SGR was asked for, and which methods are missing."""
-    origin = "as asked for"
-    if found.overall_target is None:
-        origin = "the mean of the risk targets, weighted by the rows of the classes"
-    return [
-        f"SGR bounds the overall risk by {percent(found.sgr_target)}, {origin}; LABEL takes the "
-        "risk targets for mis-coverages.",
-        *(f"{name} is left out: {reason}." for name, reason in found.skipped.items()),
-    ]
+    return say_each("comparison.targets", found=found)
 
 
 def excess_figure(found: Comparison, name: str) -> Figure:
@@ -271,23 +237,9 @@ def _colour(method: str) -> str:
 
 def curve_sentences(found: Comparison) -> list[str]:
     """Return how curves are drawn, between which end points, and which methods have none."""
-    if not found.curves:
-        return []
-    targets = [curve.targets for drawn in found.curves for curve in drawn if curve.targets]
-    if not targets:
-        return ["No curve: the top class is never wrong on the rows that are fitted."]
-    longest = max(targets, key=len)
-    splits = (
-        "the first split" if len(found.curves) == 1 else f"the first {len(found.curves)} splits"
-    )
-    return [
-        f"AUC is of {splits}: overall risks of {percent(longest[0])} up to "
-        f"{percent(longest[-1])}, about that of {TOP}, are asked for, and each gives a point. All "
-        f"curves begin at the accuracy of {TOP}, without abstention, and end at accuracy 1, where "
-        "every row abstains.",
-        f"For its curve SGR may miss a target with probability {DELTA:g}, as in the paper. {LABEL} "
-        "has no target of the overall risk, and so no curve.",
-    ]
+    longest = max((curve.targets for drawn in found.curves for curve in drawn), key=len, default=())
+    values = {"delta": DELTA, "top": TOP, "label": LABEL}
+    return say_each("comparison.curves", n_splits=len(found.curves), targets=longest, **values)
 
 
 def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:

@@ -10,7 +10,7 @@ from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.messages import percent
 from scrib_mlflow.report.facts import Summary, TextTable
 from scrib_mlflow.report.figures import BLUE, GREY, MOST_CLASSES, bars, legend, mark_targets
-from scrib_mlflow.report.words import listed, visible
+from scrib_mlflow.report.words import say, say_each, visible
 
 
 def plan_table(plan: Plan) -> TextTable:
@@ -42,25 +42,14 @@ def plan_table(plan: Plan) -> TextTable:
 
 def plan_sentence(plan: Plan) -> str:
     """Return in a sentence what can be hoped for."""
-    hopeless = [each for each in plan.by_class if not each.least_target <= each.target]
-    if hopeless:
-        names = listed(
-            f"{each.name} (its {each.n:,} certify rows can certify {percent(each.least_target)} "
-            "at best)"
-            for each in hopeless
-        )
-        return f"By the plan, nothing can be certified: too few certify rows of {names}."
+    hopeless = [
+        f"{each.name} (its {each.n:,} certify rows can certify {percent(each.least_target)} "
+        "at best)"
+        for each in plan.by_class
+        if not each.least_target <= each.target
+    ]
     groups = max([LEAST_GROUPS, *(each.least_rows for each in plan.by_class)])
-    if plan.n_groups is not None and plan.n_groups < groups:
-        return (
-            f"By the plan, nothing can be certified: the certify rows have {plan.n_groups} groups, "
-            f"and about {groups} are needed."
-        )
-    return (
-        f"By the plan, all targets pass with a chance of {percent(plan.chance)}, if each class "
-        f"abstains on {percent(plan.abstention)} of its rows and its risk is {_share(plan):g} "
-        "times its target."
-    )
+    return say("plan.verdict", plan=plan, hopeless=hopeless, groups=groups, share=_share(plan))
 
 
 def _share(plan: Plan) -> float:
@@ -69,23 +58,11 @@ def _share(plan: Plan) -> float:
 
 def plan_summary(plan: Plan, where: str) -> Summary:
     """Return what is printed and noted of a plan."""
-    lines = (
-        "least possible       the lowest target that the certify rows can certify, if all of them "
-        "are certain and right",
-        "certain rows needed  to certify the target without an error",
-        f"for {percent(plan.wanted):17}certain rows of each class for this chance that all classes "
-        f"pass, if the true risk is {_share(plan):g} times the target",
-        "expected, chance     certain rows if the class abstains on "
-        f"{percent(plan.abstention)}, and the chance that they pass",
-    )
-    groups = (
-        f"The certify rows have {plan.n_groups} groups; these figures take rows as independent."
-    )
     return Summary(
         verdict=plan_sentence(plan),
-        sentences=() if plan.n_groups is None else (groups,),
+        sentences=tuple(say_each("plan.groups", plan=plan)),
         tables=(plan_table(plan),),
-        legend=lines,
+        legend=tuple(say_each("plan.legend", plan=plan, share=_share(plan))),
         where=where,
     )
 

@@ -136,7 +136,8 @@ def environment(**options: Any) -> jinja2.Environment:
         **options,
     )
     made.filters |= {"percent": percent, "count": "{:,}".format, "listed": listed, "fold": fold}
-    made.filters |= {"plain": plain_table, "markdown": markdown_table, "visible": visible}
+    made.filters |= {"plain": plain_table, "markdown": markdown_table}
+    made.filters |= {"visible": visible, "clipped": clipped}
     made.tests["nan"] = math.isnan
     return made
 
