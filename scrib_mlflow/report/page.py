@@ -103,33 +103,26 @@ def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[dict[
         return []
     scores = answers.scores[chosen]
     served = served_columns(asdict(rule), scores, classes)
-    limits = rule.thresholds if isinstance(rule, ThresholdRule) else None
+    limits = rule.thresholds if isinstance(rule, ThresholdRule) else (math.inf,) * len(classes)
     index = {name: j for j, name in enumerate(classes)}
-    found = []
-    for i, row in enumerate(chosen.tolist()):
-        label, names = classes[answers.labels[row]], served["candidates"][i]
-        shown = [
-            {"name": name, "score": _score(scores[i, j], limits, j), "true": name == label}
-            for name, j in ((name, index[name]) for name in names[:MOST_MEMBERS])
-        ]
-        found.append(
-            {
-                "row": None if rows.places is None else int(rows.places[row]),
-                "key": "" if rows.keys is None else str(rows.keys[row]),
-                "label": label,
-                "reason": served["reason"][i],
-                "candidates": shown,
-                "n_more": max(len(names) - MOST_MEMBERS, 0),
-            }
+    return [
+        {
+            "row": row,
+            "label": classes[answers.labels[row]],
+            "reason": reason,
+            "candidates": [(name, _score(own[index[name]], limits[index[name]])) for name in names],
+        }
+        for row, own, reason, names in zip(
+            chosen.tolist(), scores, served["reason"], served["candidates"], strict=True
         )
-    return found
+    ]
 
 
-def _score(score: float, limits: Sequence[float] | None, j: int) -> str:
-    if limits is None or not math.isfinite(limits[j]):
+def _score(score: float, limit: float) -> str:
+    if not math.isfinite(limit):
         return number(score)
-    sign = "\u2265" if score >= limits[j] else "<"
-    return f"{number(score)} {sign} {number(limits[j])}"
+    sign = "\u2265" if score >= limit else "<"
+    return f"{number(score)} {sign} {number(limit)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,27 +148,27 @@ def page_files(report: Report) -> tuple[dict[str, str], dict[str, Figure]]:
     try:
         drawn = draw(report)
         return {REPORT: render(report, drawn)}, drawn
-    except Exception as error:  # whatever it is, it is told
-        told = f"{report.facts.verdict} The rest of this report could not be drawn: {error!r}"
-        return {REPORT: f"<!doctype html>\n<p>{html.escape(told)}</p>\n"}, {}
+    except Exception as error:  # whatever it is, the page says it
+        text = f"{report.facts.verdict} The rest of this report could not be drawn: {error!r}"
+        return {REPORT: f"<!doctype html>\n<p>{html.escape(text)}</p>\n"}, {}
 
 
 def draw(report: Report) -> dict[str, Figure]:
     """Return the figures of a report by the paths under which a run keeps them."""
     facts = report.facts
-    found = {CLASSES: figures.class_figure(facts.asked, title=f"{report.title}, {facts.which}")}
+    drawn = {CLASSES: figures.class_figure(facts.asked, title=f"{report.title}, {facts.which}")}
     if report.rows is None:
-        return found
+        return drawn
     answers = report.rows.answers
-    found[CONFUSION] = figures.confusion_figure(reports.confusion_counts(answers), facts.asked)
-    found[SETS] = figures.sets_figure(reports.count_by_set(answers), facts.report.classes)
+    drawn[CONFUSION] = figures.confusion_figure(reports.confusion_counts(answers), facts.asked)
+    drawn[SETS] = figures.sets_figure(reports.count_by_set(answers), facts.report.classes)
     valid = reports.valid_rows(answers)
     if valid.any():
         scored = answers.scores[valid], answers.labels[valid]
-        found[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, facts.asked)
+        drawn[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, facts.asked)
         point = reports.own_point(answers)
-        found[COVERAGE] = figures.coverage_figure(reports.risk_coverage(answers), point, OWN)
-    return found
+        drawn[COVERAGE] = figures.coverage_figure(reports.risk_coverage(answers), point, OWN)
+    return drawn
 
 
 def _limits(rule: Rule) -> str:
@@ -242,7 +235,7 @@ def calibration_report(
     return Report(
         title=f"calibrate: {name}",
         facts=words.calibration_facts(record),
-        sentences=tuple(_some(shown, rows.n_rows)),
+        sentences=tuple(words.say_each("words.sampled", sample=shown, n_rows=rows.n_rows)),
         rule=record.rule,
         rows=_page_rows(shown, predict_sets(shown.scores, record.rule), table),
         made_from=_made_from(record, {}, run_id, parameters),
@@ -261,13 +254,16 @@ def answers_report(
     run_id: str,
 ) -> Report:
     """Return the report of an evaluation or a gate, with the rows that were answered, if any."""
-    sentences, shown, made = [_own_certificate(record, facts)], None, {"set classifier": uri}
+    verdict, *provisos = words.verdict_sentences(record)
+    claimed = " ".join([verdict, *provisos]) if record.certified else verdict
+    sentences = words.say_each("words.registered", checks=facts.checks, claimed=claimed)
+    shown, made = None, {"set classifier": uri}
     if rows is not None:
         table, answered = rows
         sample, sets = answered.sample(shown_rows(len(record.classes)))
-        sentences += _some(sample, answered.n_rows)
+        sentences += words.say_each("words.sampled", sample=sample, n_rows=answered.n_rows)
         shown = _page_rows(sample, sets, table)
-        made["data"] = _told(table.record)
+        made["data"] = _used_rows(table.record)
     if calibrated_by:
         made["calibrated by"] = f"run {calibrated_by}"
     where = made.get("calibrated by", "the calibrate run, which is gone")
@@ -293,31 +289,6 @@ def _page_rows(shown: Sample, sets: NDArray[np.bool_], table: TableLike) -> Repo
     )
 
 
-def _some(shown: Sample, n_rows: int) -> list[str]:
-    """Return that only some rows are shown, where that is so."""
-    n = len(shown.labels)
-    if n == n_rows:
-        return []
-    return [
-        f"Tables of classes count all {n_rows:,} rows; figures, sets, confusions and examples are "
-        f"of {n:,} of them, taken by hash."
-    ]
-
-
-def _own_certificate(record: SetClassifier, facts: Facts) -> str:
-    """Return what a version says of its certificate, with every proviso where it is certified."""
-    if ("intact", "FAILS") in [check[:2] for check in facts.checks]:
-        return "Do not rely on what its scrib.json says of a certificate: see the checks."
-    verdict, *provisos = words.verdict_sentences(record)
-    claimed = " ".join([verdict, *provisos]) if record.certified else verdict
-    if facts.checks:
-        return f"The version was registered with the words \u201c{claimed}\u201d"
-    return (
-        f"Its scrib.json says \u201c{claimed}\u201d; only a gate checks that this is what was "
-        "registered."
-    )
-
-
 def _made_from(
     record: SetClassifier, made: Mapping[str, str], run_id: str, parameters: Mapping[str, Any]
 ) -> tuple[tuple[str, str], ...]:
@@ -332,7 +303,7 @@ def _made_from(
     facts = {
         **made,
         "classifier": f"{named} ({base.uri})",
-        **{name: _told(data) for name, data in parts.items() if data is not None},
+        **{name: _used_rows(data) for name, data in parts.items() if data is not None},
         "rule": f"{record.rule.kind}, mode={record.mode}",
         "confidence": f"{record.confidence:g}",
     }
@@ -346,7 +317,7 @@ def _made_from(
     return tuple(facts.items())
 
 
-def _told(data: DataRecord) -> str:
+def _used_rows(data: DataRecord) -> str:
     used = f"{data.n_used:,} of {data.n_rows:,} rows"
     return f"{messages.shown(data.source)}, {used}, digest {data.digest}"
 
