@@ -166,9 +166,7 @@ def _cells(rates: PartRates | ClassRates, risk: float, risk_band: Band) -> dict[
 
 def metrics(found: TargetFrontier) -> dict[str, float]:
     """Return what is logged as metrics: the chosen targets, and what can be certified."""
-    chosen = found.chosen
-    lowest = least_certifiable(found)
-    at = _at_chosen(found)
+    chosen, at = found.chosen, _at_chosen(found)
     values = {
         **_part_metrics(chosen.held_out, found.classes, ""),
         **_part_metrics(chosen.fitted, found.classes, "fit_"),
@@ -176,6 +174,7 @@ def metrics(found: TargetFrontier) -> dict[str, float]:
         "certifiable_chance": at.chance,
         "certifiable_abstention_rate": at.abstention_rate,
     }
+    lowest = least_certifiable(found)
     if lowest is not None:
         values["certifiable_target"] = lowest.certifiable_target
     return {name: value for name, value in values.items() if not math.isnan(value)}
@@ -273,8 +272,10 @@ def certify_sentence(found: TargetFrontier) -> str:
 
 def frontier_figure(found: TargetFrontier, name: str) -> Figure:
     """Return abstention against target, all targets moving together."""
-    figure = Figure(figsize=(8.5, 5), layout="constrained")
-    axes = figure.subplots()
+    rows, groups = found.n_fitted + found.n_held_out, found.n_groups
+    title = f"{figures.short(name)}: which targets can be afforded, by {rows:,} rows"
+    title += "" if groups is None else f" in {groups:,} groups"
+    figure, axes = figures.new_figure((8.5, 5), title)
     targets = [100 * point.target for point in found.joint]
     held = [100 * point.held_out.abstention_rate for point in found.joint]
     bands = np.array([point.held_out.abstention_band for point in found.joint]) * 100
@@ -295,12 +296,9 @@ def frontier_figure(found: TargetFrontier, name: str) -> Figure:
         axes.annotate(words, (middle, 2), ha="center", va="bottom", fontsize=8)
     _mark(axes, 100 * found.reference, "chosen target")
     _scale(axes, targets)
-    axes.set_ylim(0, 100)
-    axes.set_xlabel(_target_label(found), fontsize=9)
-    axes.set_ylabel("rows that abstain, %", fontsize=9)
+    axes.set(ylim=(0, 100), xlabel=_target_label(found), ylabel="rows that abstain, %")
     axes.grid(axis="y", color=GREY, linewidth=0.5, alpha=0.6)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    figure.suptitle(_title(found, name), fontsize=11)
     return figure
 
 
@@ -370,7 +368,7 @@ def _small_figures(
     across = 3 if len(drawn) in {5, 6, 9} else min(4, len(drawn))
     down = math.ceil(len(drawn) / across)
     size = 2.4 * max(across, 2) + 0.6, 1.9 + 1.2 / down
-    figure, every = figures.panels(len(drawn), across, size)
+    figure, every = figures.panels(len(drawn), across, size, title)
     for axes, (name, heading, points, chosen) in zip(every, drawn, strict=True):
         targets = [100 * point.target for point in points]
         for rates, colour, word, banded in (
@@ -391,7 +389,6 @@ def _small_figures(
     for axes in every:
         axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
     figure.supylabel("held-out rows that abstain, %", fontsize=9)
-    figure.suptitle(title, fontsize=11)
     figures.legend(figure, every[:1], fontsize=8, title=label, title_fontsize=9)
     return figure
 
@@ -417,9 +414,3 @@ def _target_label(found: TargetFrontier) -> str:
     if others or (found.overall_target is not None and found.targets):
         return "target of most classes, the others in proportion, %"
     return "target of every class, %"
-
-
-def _title(found: TargetFrontier, name: str) -> str:
-    groups = "" if found.n_groups is None else f" in {found.n_groups:,} groups"
-    rows = found.n_fitted + found.n_held_out
-    return f"{figures.short(name)}: which targets can be afforded, by {rows:,} rows{groups}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from scrib_mlflow.core.certificate import Plan
@@ -71,15 +70,14 @@ def plan_figure(plan: Plan) -> Figure:
     """Return, for every class, its target beside the lowest that its certify rows can certify."""
     hardest = sorted(plan.by_class, key=lambda each: each.target - each.least_target)
     shown = [each for each in plan.by_class if each in hardest[:MOST_CLASSES]]
-    figure, targets, chances = bars([each.name for each in shown])
-    places = np.arange(len(shown))
+    assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
+    title = f"What can be certified, at an assumed {assumed}"
+    figure, places, targets, chances = bars([each.name for each in shown], title)
     least = [100 * each.least_target for each in shown]
     targets.barh(places, least, color=GREY, height=0.6, label="cannot be certified")
-    mark_targets(targets, {j: each.target for j, each in enumerate(shown)})
+    mark_targets(targets, [each.target for each in shown])
     targets.set_xlabel("target, %")
     chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
     chances.set_xlabel("chance of passing, %")
-    assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
-    figure.suptitle(f"What can be certified, at an assumed {assumed}", fontsize=11)
     legend(figure, [targets], ncols=2)
     return figure
