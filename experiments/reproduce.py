@@ -193,6 +193,6 @@ def summary(done: Reproduced) -> str:
     parts = []
     for table in done.tables:
         rows = [table.header, *table.rows]
-        plain = words.plain_list if table.name == "data" else words.plain_table
-        parts += [table.title, "", plain(rows), "", *table.notes, ""]
+        cells = words.plain_table(rows, left=table.name == "data")
+        parts += [table.title, "", cells, "", *table.notes, ""]
     return "\n".join([*parts, f"logged to run {done.run_id}, as Markdown in paper.md"])

@@ -271,19 +271,22 @@ def _option(name: str, field: FieldInfo) -> click.Parameter:
 def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
     """Run a command and print its summary; what its user can put right is one line."""
     from scrib_mlflow.errors import ScribError  # noqa: PLC0415  # as late as the others
+    from scrib_mlflow.parameters import read_settings  # noqa: PLC0415
 
-    _quiet()
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     _show_logs()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is tidied up
     try:
-        parameters = importlib.import_module("scrib_mlflow.parameters")
-        settings = parameters.read_settings(kind, values)
+        settings = read_settings(kind, values)
         workflow: ModuleType = importlib.import_module(module)
         result = workflow.run(settings)
     except ScribError as error:
         _fail(str(error))
     except Exception as error:
-        if not _is_outside(error):
+        from mlflow.exceptions import MlflowException  # noqa: PLC0415
+
+        if not isinstance(error, MlflowException | OSError):  # a defect of ours
             raise
         _fail(f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}")
     click.echo(workflow.summary(result))
@@ -294,19 +297,6 @@ def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
 def _fail(text: str) -> NoReturn:
     click.echo(f"error: {text}", err=True)
     sys.exit(1)
-
-
-def _is_outside(error: Exception) -> bool:
-    """Return whether an error is of MLflow, a file or the network, not a defect of ours."""
-    from mlflow.exceptions import MlflowException  # noqa: PLC0415
-
-    return isinstance(error, MlflowException | OSError)
-
-
-def _quiet() -> None:
-    """Leave out what MLflow would tell in between, unless the user has asked for it."""
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
 
 class _Terminal(logging.Handler):

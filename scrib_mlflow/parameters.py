@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -42,7 +44,12 @@ def read_settings(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
 def read_value(name: str, value: Any, containers: set[type]) -> Any:
     """Return a parameter's value, read as YAML if it may be a mapping or a list."""
     if isinstance(value, Mapping):
-        return _text_keys(name, value)
+        named = {str(key): item for key, item in value.items()}
+        if len(named) < len(value):
+            raise InvalidSettingsError(
+                f"{name} names a class twice: {list(value)} are the same as text"
+            )
+        return named
     if isinstance(value, str | Path) and containers:
         return _read_text(name, str(value).strip(), containers)
     if list in containers and isinstance(value, Iterable) and not isinstance(value, str):
@@ -53,43 +60,27 @@ def read_value(name: str, value: Any, containers: set[type]) -> Any:
 def _read_text(name: str, text: str, containers: set[type]) -> Any:
     """Return the number, the inline YAML, the YAML file or the list with commas of a text."""
     inline = text[0] in "{["
-    if not inline and dict in containers and _is_number(text):
-        return text
-    if not inline and not _is_file(text):
+    if not inline and dict in containers:
+        with suppress(ValueError):
+            float(text)
+            return text
+    if not inline and not os.path.isfile(text):  # noqa: PTH113  # Path fails where text is long
         if list in containers:
             return [part.strip() for part in text.split(",")]
         raise InvalidSettingsError(
             f"{name} is {text!r}, which is neither a number, nor inline YAML such as "
             f"'{{A: 0.2, default: 0.1}}', nor a file in {Path.cwd()}"
         )
-    content = parse_yaml(name, text if inline else _read_file(name, text))
+    try:
+        written = text if inline else Path(text).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettingsError(
+            f"{name} is the file {text!r}, which cannot be read as YAML: {error}"
+        ) from error
+    content = parse_yaml(name, written)
     if not content:
         raise InvalidSettingsError(f"{name} is {text!r}, which is empty")
     return content
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # too long for a name
-        return False
-
-
-def _read_file(name: str, path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettingsError(
-            f"{name} is the file {path!r}, which cannot be read as YAML: {error}"
-        ) from error
 
 
 def parse_yaml(name: str, text: str) -> Any:
@@ -106,15 +97,6 @@ def parse_yaml(name: str, text: str) -> Any:
         if twice:
             raise InvalidSettingsError(f"{name} names {twice[0]!r} more than once")
     return content
-
-
-def _text_keys(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
-    named = {str(key): item for key, item in value.items()}
-    if len(named) < len(value):
-        raise InvalidSettingsError(
-            f"{name} names a class twice: {list(value)} are the same as text"
-        )
-    return named
 
 
 def _containers(annotation: Any) -> set[type]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from scrib_mlflow.messages import percent
 from scrib_mlflow.report import figures
 from scrib_mlflow.report.facts import Summary, TextTable
 from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
-from scrib_mlflow.report.words import visible
+from scrib_mlflow.report.words import say, say_each, visible
 
 RATES = {
     "abstains": "abstention_rate",
@@ -77,36 +78,13 @@ def trial_rows(found: Comparison) -> list[dict[str, float | str]]:
 
 def legend(found: Comparison) -> list[str]:
     """Return what the columns of the table mean."""
-    lines = [
-        "worst, mean excess  how far the risks of the classes are above their targets; a silent "
-        "class counts as 0",
-        "set size            mean number of classes in a set",
-        "silent              classes with a target and no certain row, whose risk is undefined",
-        "time                of the fit, in units of SCRIB's",
-    ]
-    if found.curves:
-        lines.append(
-            "AUC                 area under the curve of accuracy against abstention, of 100"
-        )
-    return lines
-
-
-def verdict(found: Comparison) -> str:
-    """Return what SCRIB, and the optimal rule where it can be fitted, reach at the targets."""
-    texts = []
-    for method in (method for method in found.methods if method in OURS):
-        means = found.means(method)
-        texts.append(
-            f"{method} abstains on {percent(means['abstention_rate'])}, and its worst class risk "
-            f"is {percent(means['worst_excess'])} above its target"
-        )
-    return f"On held-out rows, {'; '.join(texts)}."
+    return say_each("comparison.legend", found=found)
 
 
 def summary(found: Comparison, uri: str, unread: str, where: str) -> Summary:
     """Return what is printed and noted of a comparison."""
     return Summary(
-        verdict=verdict(found),
+        verdict=say("comparison.verdict", found=found, ours=OURS),
         sentences=(f"{uri} on {split_sentence(found)}",),
         tables=(TextTable(rows=tuple(method_rows(found))),),
         legend=(*legend(found), "", *target_sentences(found), *curve_sentences(found)),
@@ -117,23 +95,12 @@ def summary(found: Comparison, uri: str, unread: str, where: str) -> Summary:
 
 def split_sentence(found: Comparison) -> str:
     """Return in a sentence on what the methods were fitted and measured."""
-    what = f"{found.n_rows:,} fit rows"
-    if found.n_groups is not None:
-        what += f" in {found.n_groups:,} groups, which stay whole"
-    times = "once" if found.repeats == 1 else f"means over {found.repeats} random splits"
-    return f"{what}: a random half to fit, the other to measure; {times}."
+    return say("comparison.split", found=found)
 
 
 def target_sentences(found: Comparison) -> list[str]:
     """Return what SGR was asked for, and which methods are missing."""
-    origin = "as asked for"
-    if found.overall_target is None:
-        origin = "the mean of the risk targets, weighted by the rows of the classes"
-    return [
-        f"SGR bounds the overall risk by {percent(found.sgr_target)}, {origin}; LABEL takes the "
-        "risk targets for mis-coverages.",
-        *(f"{name} is left out: {reason}." for name, reason in found.skipped.items()),
-    ]
+    return say_each("comparison.targets", found=found)
 
 
 def excess_figure(found: Comparison, name: str) -> Figure:
@@ -150,17 +117,17 @@ def abstention_figure(found: Comparison, name: str) -> Figure:
 
 def _spread_figure(found: Comparison, name: str, metrics: dict[str, str], height: float) -> Figure:
     """Return how metrics spread by method, one above the other."""
-    figure = Figure(figsize=(1.6 + 1.1 * len(found.methods), height), layout="constrained")
-    every = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, (metric, words) in zip(every, metrics.items(), strict=True):
-        _violins(axes, [(method, _values(found, method, metric)) for method in found.methods])
+    size = 1.6 + 1.1 * len(found.methods), height
+    options = {"sharex": True, "squeeze": False}
+    figure, every = figures.new_figure(size, _title(found, name), len(metrics), 1, **options)
+    for axes, (metric, words) in zip(every[:, 0], metrics.items(), strict=True):
+        _violins(axes, found.methods, [_values(found, each, metric) for each in found.methods])
         names = [
             textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026")
             for each in found.methods
         ]
         axes.set_xticks(np.arange(len(names)), [figures.literal(each) for each in names])
-        axes.set_ylabel(words, fontsize=9)
-    figure.suptitle(_title(found, name), fontsize=11)
+        axes.set_ylabel(words)
     return figure
 
 
@@ -170,56 +137,44 @@ def risk_figure(found: Comparison, name: str) -> Figure:
     across = min(3, len(shown))
     down = math.ceil(len(shown) / across)
     size = 1 + across * (1.2 + 0.4 * len(found.methods)), 2.6 + 1.2 / down
-    figure, every = figures.panels(len(shown), across, size)
+    folded = len(found.targets) - len(shown)
+    rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
+    title = f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{rest}"
+    figure, every = figures.panels(len(shown), across, size, title)
+    names = [figures.short(method) for method in found.methods]
     for axes, each in zip(every, shown, strict=True):
-        spreads = [(method, _risks(found, method, each)) for method in found.methods]
         axes.axhline(100 * found.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
-        _violins(axes, spreads)
-        for place, (_, risks) in enumerate(spreads):
-            _say_silent(axes, place, found.repeats - len(risks), found.repeats)
-        names = [figures.short(method) for method in found.methods]
+        risks = [[trial.risk.get(each, NAN) for trial in found.of(m)] for m in found.methods]
+        spreads = [[100 * risk for risk in some if not math.isnan(risk)] for some in risks]
+        _violins(axes, found.methods, spreads)
+        for place, spread in enumerate(spreads):
+            if len(spread) < found.repeats:
+                words = f"silent\n{found.repeats - len(spread)} of {found.repeats}"
+                above = axes.get_xaxis_transform()
+                axes.text(place, 1.02, words, transform=above, ha="center", va="bottom", fontsize=7)
         axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
         axes.set_title(figures.short(each), fontsize=10, loc="left", pad=22, fontweight="bold")
     figure.supylabel("wrong among the certain rows of the class, %", fontsize=9)
-    folded = len(found.targets) - len(shown)
-    rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
-    words = (
-        f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{figures.literal(rest)}"
-    )
-    figure.suptitle(words, fontsize=11)
     return figure
 
 
 def tradeoff_figure(found: Comparison, name: str) -> Figure:
     """Return abstention against worst excess: a mark a method, lines to its extremes."""
-    figure = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = figure.subplots()
-    for place, method in enumerate(found.methods):
+    figure, axes = figures.new_figure((8, 4.6), _title(found, name))
+    for method, mark in zip(found.methods, itertools.cycle(MARKS), strict=False):
         across = _values(found, method, "abstention_rate")
         up = _values(found, method, "worst_excess")
         x, y = float(np.mean(across)), float(np.mean(up))
-        colour = _colour(method)
-        mark = axes.plot(
-            x, y, MARKS[place % len(MARKS)], color=colour, label=figures.short(method)
-        )[0]
-        mark.set(markeredgecolor=BLACK, markersize=8, clip_on=False, zorder=3)
-        axes.hlines(y, min(across), max(across), color=colour, linewidth=1)
-        axes.vlines(x, min(up), max(up), color=colour, linewidth=1)
-    axes.set_xlabel("rows that abstain, %", fontsize=9)
-    axes.set_ylabel("risk above target, %\nworst class", fontsize=9)
+        look: dict[str, Any] = {"mec": BLACK, "markersize": 8, "clip_on": False, "zorder": 3}
+        axes.plot(x, y, mark, color=_colour(method), label=figures.short(method), **look)
+        axes.hlines(y, min(across), max(across), color=_colour(method), linewidth=1)
+        axes.vlines(x, min(up), max(up), color=_colour(method), linewidth=1)
+    axes.set(xlabel="rows that abstain, %", ylabel="risk above target, %\nworst class")
     axes.set_ylim(bottom=0)
     figures.plain(axes)
     lines = "marks: means\nlines: from the lowest to\nthe highest of the splits"
     figure.legend(loc="outside right center", frameon=False, title=lines, title_fontsize=8)
-    figure.suptitle(_title(found, name), fontsize=11)
     return figure
-
-
-def _say_silent(axes: Axes, place: int, silent: int, repeats: int) -> None:
-    """Write above a violin how many of the repeats have no risk to draw."""
-    if silent:
-        words, above = f"silent\n{silent} of {repeats}", axes.get_xaxis_transform()
-        axes.text(place, 1.02, words, transform=above, ha="center", va="bottom", fontsize=7)
 
 
 def _title(found: Comparison, name: str) -> str:
@@ -227,9 +182,9 @@ def _title(found: Comparison, name: str) -> str:
     return f"{figures.short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
 
 
-def _violins(axes: Axes, spreads: Sequence[tuple[str, Sequence[float]]]) -> None:
+def _violins(axes: Axes, methods: Sequence[str], spreads: Sequence[Sequence[float]]) -> None:
     """Draw a violin a method and its mean, or its points where they are few."""
-    for place, (method, values) in enumerate(spreads):
+    for place, (method, values) in enumerate(zip(methods, spreads, strict=True)):
         colour = _colour(method)
         if len(values) < LEAST_VIOLIN:
             axes.plot([place] * len(values), values, "o", color=colour, markersize=5)
@@ -259,35 +214,15 @@ def _values(found: Comparison, method: str, metric: str) -> Sequence[float]:
     return [100 * getattr(trial, metric) for trial in found.of(method)]
 
 
-def _risks(found: Comparison, method: str, name: str) -> Sequence[float]:
-    """Return the risk of a class in each trial where it has one, in percent."""
-    risks = [trial.risk.get(name, NAN) for trial in found.of(method)]
-    return [100 * risk for risk in risks if not math.isnan(risk)]
-
-
 def _colour(method: str) -> str:
     return BLUE if method in OURS else ORANGE
 
 
 def curve_sentences(found: Comparison) -> list[str]:
     """Return how curves are drawn, between which end points, and which methods have none."""
-    if not found.curves:
-        return []
-    targets = [curve.targets for drawn in found.curves for curve in drawn if curve.targets]
-    if not targets:
-        return ["No curve: the top class is never wrong on the rows that are fitted."]
-    longest = max(targets, key=len)
-    splits = (
-        "the first split" if len(found.curves) == 1 else f"the first {len(found.curves)} splits"
-    )
-    return [
-        f"AUC is of {splits}: overall risks of {percent(longest[0])} up to "
-        f"{percent(longest[-1])}, about that of {TOP}, are asked for, and each gives a point. All "
-        f"curves begin at the accuracy of {TOP}, without abstention, and end at accuracy 1, where "
-        "every row abstains.",
-        f"For its curve SGR may miss a target with probability {DELTA:g}, as in the paper. {LABEL} "
-        "has no target of the overall risk, and so no curve.",
-    ]
+    longest = max((curve.targets for drawn in found.curves for curve in drawn), key=len, default=())
+    values = {"delta": DELTA, "top": TOP, "label": LABEL}
+    return say_each("comparison.curves", n_splits=len(found.curves), targets=longest, **values)
 
 
 def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
@@ -296,8 +231,10 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
     `found` has the curves of each split. Lines are means over the splits, bands reach from the
     lowest to the highest.
     """
-    figure = Figure(figsize=(11, 4.8), layout="constrained")
-    curves, risks = figure.subplots(1, 2)
+    splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
+    marks = "squares: the same end points for all; dashes: as asked for"
+    heading = f"{figures.short(title, LONGEST)}, {splits}\n{marks}"
+    figure, (curves, risks) = figures.new_figure((11, 4.8), heading, 1, 2)
     every = [curve for drawn in found for curve in drawn]
     methods = list(dict.fromkeys(curve.method for curve in every))
     others = [method for method in methods if method not in COLOURS]
@@ -309,30 +246,22 @@ def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
             f"AUC {100 * np.mean([each.auc for each in drawn]):.2f}" if drawn else "never certain"
         )
         look = {"color": colour, "linestyle": style, "label": f"{figures.short(method)}, {area}"}
-        _line(curves, 100 * ACROSS, [_heights(each) for each in drawn], look)
+        heights = [100 * np.interp(ACROSS, *each.points()) for each in drawn]
+        _line(curves, 100 * ACROSS, heights, look)
         _line(risks, *_realised(drawn), look)
     start = 100 * (1 - np.mean([each.top_risk for each in every]))
     curves.plot([0, 100], [start, 100], "s", color=BLACK, markersize=6, clip_on=False, zorder=4)
-    curves.annotate(f"{TOP}", (0, start), (8, -4), textcoords="offset points", fontsize=8)
-    curves.set_xlabel("rows that abstain, %", fontsize=9)
-    curves.set_ylabel("certain rows that are right, %", fontsize=9)
+    curves.annotate(TOP, (0, start), (8, -4), textcoords="offset points", fontsize=8)
+    curves.set(xlabel="rows that abstain, %", ylabel="certain rows that are right, %")
     curves.set_xlim(0, 100)
     reach = max(risks.get_xlim()[1], 1)
     risks.plot([0, reach], [0, reach], color=BLACK, linewidth=1, dashes=(2, 2), zorder=1)
     risks.set(xlim=(0, reach), ylim=(0, None))
-    risks.set_xlabel("overall risk asked for, %", fontsize=9)
-    risks.set_ylabel("overall risk on the measured rows, %", fontsize=9)
+    risks.set(xlabel="overall risk asked for, %", ylabel="overall risk on the measured rows, %")
     for axes in (curves, risks):
         figures.plain(axes)
     figures.legend(figure, [curves], ncols=min(len(methods), 5), fontsize=9)
-    splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
-    marks = "squares: the same end points for all; dashes: as asked for"
-    figure.suptitle(f"{figures.short(title, LONGEST)}, {splits}\n{marks}", fontsize=11)
     return figure
-
-
-def _heights(curve: Curve) -> NDArray[np.float64]:
-    return 100 * np.interp(ACROSS, *curve.points())
 
 
 def _realised(drawn: Sequence[Curve]) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:

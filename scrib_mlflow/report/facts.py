@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -86,12 +86,11 @@ class ClassTable:
         """The rows of single classes."""
         return self.rows[: self.k]
 
-    def worst(self, most: int) -> list[str]:
-        """Return all names, or of more than `most` those with the greatest excess, worst first."""
-        rows = self.classes
-        if len(rows) > most:
-            rows = tuple(sorted(rows, key=lambda row: -row.excess)[:most])
-        return [row.name for row in rows]
+    def worst(self, most: int) -> Sequence[ClassRow]:
+        """Return the classes; of more than `most`, those with the greatest excess, worst first."""
+        if self.k <= most:
+            return self.classes
+        return sorted(self.classes, key=lambda row: -row.excess)[:most]
 
     def changed(self) -> ClassTable:
         """Return the table of a version whose files are not those that were registered."""

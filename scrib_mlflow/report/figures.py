@@ -7,7 +7,7 @@ import math
 import re
 import warnings
 import xml.etree.ElementTree as ET  # reads what matplotlib has just written
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scrib_mlflow.core.reports import RiskCoverage, SetCount
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
 from scrib_mlflow.report.facts import ClassTable
-from scrib_mlflow.report.words import LONGEST, clipped
+from scrib_mlflow.report.words import LONGEST, clipped, listed
 from scrib_mlflow.serving import answer_values, recalibrated
 
 MOST_CLASSES = 20
@@ -36,54 +36,62 @@ SPACE = re.compile(r"\{.*?\}")
 LEFT_OUT = {"metadata", "style"}
 
 
+def new_figure(
+    size: tuple[float, float], title: str = "", *shape: int, **options: Any
+) -> tuple[Figure, Any]:
+    """Return a figure and its axes: one, or an array of `shape` with the options of `subplots`."""
+    figure = Figure(figsize=size, layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure, figure.subplots(*shape, **options)
+
+
 def class_figure(table: ClassTable, *, title: str) -> Figure:
     """Return the risk of every class beside its target, and how often it abstains."""
-    by_name = {row.name: row for row in table.classes}
-    rows = [by_name[name] for name in shown_classes(table)]
-    places = np.arange(len(rows))
-    figure, risks, rates = bars([row.name for row in rows])
+    rows = table.worst(MOST_CLASSES)
+    figure, places, risks, rates = bars([row.name for row in rows], short(title, 90))
     values = [100 * (0 if math.isnan(row.risk) else row.risk) for row in rows]
     risks.barh(places, values, color=BLUE, height=0.6, label="risk")
     if any(not math.isnan(row.bound) for row in rows):
         upper = [100 * row.bound for row in rows]
         risks.hlines(places, values, upper, color=BLUE, linewidth=1.5, label="to its upper bound")
-    mark_targets(risks, {j: row.target for j, row in enumerate(rows)})
+    mark_targets(risks, [row.target for row in rows])
     for place, row in zip(places, rows, strict=True):
         if math.isnan(row.risk):
-            risks.annotate(
-                "never certain", (0, place), (4, 0), textcoords="offset points", va="center"
-            )
+            risks.text(0, place, " never certain", va="center")
     risks.set_xlabel("wrong among the certain rows of the class, %")
     rates.barh(places, [100 * row.abstention for row in rows], color=ORANGE, height=0.6)
     rates.set_xlabel("rows of the class that abstain, %")
-    figure.suptitle(short(title, 90), fontsize=11)
     legend(figure, [risks], order=("risk", "to its upper bound", "target"))
     return figure
 
 
-def bars(names: Sequence[str]) -> tuple[Figure, Axes, Axes]:
-    """Return a figure with a line for each name and two sides, the right one in percent."""
-    figure = Figure(figsize=(9, 1.6 + 0.32 * len(names)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    left.set_yticks(np.arange(len(names)), [short(name) for name in names])
+def bars(names: Sequence[str], title: str) -> tuple[Figure, NDArray[np.int64], Axes, Axes]:
+    """Return a figure with a line for each name, their places, and two sides, the right in %."""
+    size = 9, 1.6 + 0.32 * len(names)
+    figure, (left, right) = new_figure(size, title, 1, 2, sharey=True)
+    places = np.arange(len(names))
+    left.set_yticks(places, [short(name) for name in names])
     left.invert_yaxis()
     right.set_xlim(0, 100)
     for axes in (left, right):
         plain(axes)
-    return figure, left, right
+    return figure, places, left, right
 
 
-def mark_targets(axes: Axes, targets: Mapping[int, float]) -> None:
-    """Mark targets by the place of their line; those that are NaN are left out."""
-    marked = {place: 100 * target for place, target in targets.items() if not math.isnan(target)}
-    limits = [*marked.values()]
-    axes.plot(limits, [*marked], "|", color=BLACK, markersize=16, mew=2.5, label="target")
+def mark_targets(axes: Axes, targets: Sequence[float]) -> None:
+    """Mark the target of each line; NaN is left out."""
+    places, limits = np.arange(len(targets)), 100 * np.array(targets)
+    axes.plot(limits, places, "|", color=BLACK, markersize=16, mew=2.5, label="target")
 
 
-def panels(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, across: int, size: tuple[float, float], title: str
+) -> tuple[Figure, list[Axes]]:
     """Return a figure with so many small panels in rows."""
     down = math.ceil(count / across)
     figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
+    figure.suptitle(title, fontsize=11)
     return figure, [figure.add_subplot(down, across, j + 1) for j in range(count)]
 
 
@@ -120,22 +128,20 @@ def rule_figure(
         scores, value = answer_values(fields, chances)
         scores = scores - scores.max(axis=1, keepdims=True) + value[:, None]
     elif isinstance(rule, ThresholdRule):
-        limits, title = (
-            np.array(rule.thresholds),
-            "score of the class; a member from its threshold on",
-        )
+        limits = np.array(rule.thresholds)
+        title = "score of the class; a member from its threshold on"
     names = shown_classes(table)
     classes = [row.name for row in table.classes]
     across = min(len(names), min((4, 5, 3), key=lambda n: -len(names) % n))
     down = math.ceil(len(names) / across)
-    figure, every = panels(len(names), across, (2.6 * min(across, 4), 1.9 + 0.6 / down))
+    size = 2.6 * min(across, 4), 1.9 + 0.6 / down
+    figure, every = panels(len(names), across, size, title)
     for axes, name in zip(every, names, strict=True):
         j = classes.index(name)
         _histogram(axes, scores[:, j], labels == j, limits[j], wide=isinstance(rule, OptimalRule))
         axes.set_title(short(name), fontsize=9)
         plain(axes)
     legend(figure, every)
-    figure.suptitle(title, fontsize=10)
     return figure
 
 
@@ -173,12 +179,14 @@ def _histogram(
 
 def shown_classes(table: ClassTable) -> list[str]:
     """Return the classes to draw: all, or of many those with the greatest excess."""
-    return table.worst(MOST_CLASSES)
+    return [row.name for row in table.worst(MOST_CLASSES)]
 
 
 def plain(axes: Axes) -> None:
-    """Leave out what a figure does not need."""
+    """Leave out what a figure does not need, and write small."""
     axes.spines[["top", "right"]].set_visible(False)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_fontsize(9)
     axes.tick_params(labelsize=8)
 
 
@@ -197,21 +205,18 @@ def confusion_figure(counts: NDArray[np.int64], classes: ClassTable) -> Figure:
     names, answers, table = fold_confusion(counts, classes)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     side = 1.6 + 0.42 * len(names)
-    figure = Figure(figsize=(side + 2.2, side + 0.9), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure((side + 2.2, side + 0.9), "share of the rows of each class")
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.axvline(len(answers) - 1.5, color=BLACK, linewidth=1)
     axes.set_xticks(range(len(answers)), [short(name) for name in answers], rotation=90)
     axes.set_yticks(range(len(names)), [short(name) for name in names])
-    axes.set_xlabel("answer")
-    axes.set_ylabel("true class")
+    axes.set(xlabel="answer", ylabel="true class")
     axes.tick_params(labelsize=8)
     if len(names) <= NUMBERED:
         for (i, j), n in np.ndenumerate(table):
             if n:
                 ink = "white" if shares[i, j] > 0.5 else BLACK
                 axes.text(j, i, f"{n:,}", ha="center", va="center", fontsize=7, color=ink)
-    figure.suptitle("share of the rows of each class", fontsize=10)
     return figure
 
 
@@ -226,26 +231,20 @@ def fold_confusion(
         return names, [*names, "abstain"], counts
     rows = counts[chosen]
     other = rows[:, :-1].sum(axis=1) - rows[:, chosen].sum(axis=1)
-    return (
-        names,
-        [*names, "others", "abstain"],
-        np.column_stack([rows[:, chosen], other, rows[:, -1]]),
-    )
+    folded = np.column_stack([rows[:, chosen], other, rows[:, -1]])
+    return names, [*names, "others", "abstain"], folded
 
 
 def coverage_figure(curve: RiskCoverage, own: tuple[float, float], name: str) -> Figure:
     """Return the risk of plain top-1 against the share of rows it answers, and the sets' own."""
-    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = new_figure((6.4, 3.4))
     covered = [100 * share for share in curve.coverage]
     axes.step(covered, [100 * risk for risk in curve.risk], where="post", color=BLUE, label="top-1")
     if not math.isnan(own[1]):
         place = [100 * own[0]], [100 * own[1]]
         axes.plot(*place, "D", color=ORANGE, mec=BLACK, markersize=8, label=name)
-    axes.set_xlim(0, 102)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("rows that are answered, %", fontsize=9)
-    axes.set_ylabel("wrong among them, %", fontsize=9)
+    axes.set(xlim=(0, 102), ylim=(0, None))
+    axes.set(xlabel="rows that are answered, %", ylabel="wrong among them, %")
     axes.legend(frameon=False, fontsize=9, loc="best")
     plain(axes)
     return figure
@@ -255,26 +254,17 @@ def sets_figure(counts: Sequence[SetCount], classes: Sequence[str]) -> Figure:
     """Return how often the most frequent sets occur."""
     shown = counts[:MOST_SETS]
     total = sum(each.n for each in counts)
-    figure = Figure(figsize=(7, 1.2 + 0.3 * len(shown)), layout="constrained")
-    axes = figure.subplots()
+    title = f"the {len(shown)} most frequent of {len(counts):,} sets"
+    figure, axes = new_figure((7, 1.2 + 0.3 * len(shown)), title)
     colours = [{0: GREY, 1: BLUE}.get(len(each.members), ORANGE) for each in shown]
     axes.barh(range(len(shown)), [100 * each.n / total for each in shown], color=colours)
-    names = [short(set_name(each.members, classes), 40) for each in shown]
+    members = [[classes[j] for j in each.members] for each in shown]
+    names = [short(listed(each, MOST_NAMES) or "empty", 40) for each in members]
     axes.set_yticks(range(len(shown)), names)
     axes.invert_yaxis()
     axes.set_xlabel("rows with this set, %")
-    axes.set_title(f"the {len(shown)} most frequent of {len(counts):,} sets", fontsize=10)
     plain(axes)
     return figure
-
-
-def set_name(members: Sequence[int], classes: Sequence[str]) -> str:
-    """Return a set in words."""
-    if not members:
-        return "empty"
-    names = [classes[j] for j in members[:MOST_NAMES]]
-    more = f" and {len(members) - MOST_NAMES} more" if len(members) > MOST_NAMES else ""
-    return ", ".join(names) + more
 
 
 def inline_svg(figure: Figure, name: str, words: str) -> str:
@@ -295,19 +285,15 @@ def inline_svg(figure: Figure, name: str, words: str) -> str:
             if SPACE.sub("", child.tag) in LEFT_OUT:
                 parent.remove(child)
     for element in root.iter():
-        _rename(element, name)
+        element.tag = SPACE.sub("", element.tag)
+        named = {SPACE.sub("", key): value for key, value in element.attrib.items()}
+        element.attrib = {key: _rewrite(key, value, name) for key, value in named.items()}
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": words}
     return ET.tostring(root, encoding="unicode")
 
 
-def _rename(element: ET.Element, name: str) -> None:
-    """Give an element plain names, ids of its own, and the page's colours."""
-    element.tag = SPACE.sub("", element.tag)
-    given = {SPACE.sub("", key): value for key, value in element.attrib.items()}
-    element.attrib = {key: _rewrite(key, value, name) for key, value in given.items()}
-
-
 def _rewrite(key: str, value: str, name: str) -> str:
+    """Return an attribute with ids of the figure's own and the page's colours."""
     if key == "id":
         return f"{name}-{value}"
     if key == "href":

@@ -22,7 +22,7 @@ from scrib_mlflow.messages import percent, safe_names
 from scrib_mlflow.report import figures
 from scrib_mlflow.report.facts import Summary, TextTable
 from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, MOST_CLASSES, ORANGE
-from scrib_mlflow.report.words import clipped
+from scrib_mlflow.report.words import clipped, say, say_each
 
 CLASS_HEADER = ("class", "target", "risk", "abstains", "stricter", "costs", "looser", "saves")
 MOST_PRINTED_CLASSES = 8  # of the table in a terminal
@@ -108,44 +108,15 @@ def _points(share: float) -> str:
 def class_sentences(found: TargetFrontier) -> list[str]:
     """Return which class costs the most abstention, if one does, and which were looked at."""
     listed = effects(found)
-    if not listed:
-        return []
-    left = len(found.targets) - len(found.swept)
-    of = " of those swept" if left else ""
-    words = [_costliest(listed, of, found.n_held_out)]
-    if left:
-        words.append(
-            f"Of {len(found.targets)} classes, the {len(found.swept)} with the most wrong top "
-            "classes above their target were swept by themselves."
-        )
-    return words
-
-
-def _costliest(listed: Sequence[Effect], of: str, n_held_out: int) -> str:
-    above = [each for each in listed if each.saves > each.noise]
-    if not above:
-        return (
-            f"No class{of} costs much abstention by itself, as far as {n_held_out:,} held-out rows "
-            "show: what a looser target of one saves is within their noise."
-        )
-    first = above[0]
-    if first.saves < LEAST_SAVING:
-        return (
-            f"No class{of} costs much abstention by itself: a looser target of one saves less than "
-            "a point of abstention."
-        )
-    return (
-        f"Class {clipped(first.name)!r} costs the most abstention{of}: a target of "
-        f"{target_percent(first.looser)} in place of {target_percent(first.target)} saves "
-        f"{_points(first.saves)} points."
+    return say_each(
+        "frontier.classes",
+        found=found,
+        effects=listed,
+        costliest=next((each for each in listed if each.saves > each.noise), None),
+        least=LEAST_SAVING,
+        target=target_percent,
+        points=_points,
     )
-
-
-def saving(effect: Effect) -> str:
-    """Return in a few words what a looser target saves, "" where none was swept."""
-    if math.isnan(effect.saves):
-        return ""
-    return f"{target_percent(effect.looser)} saves {_points(effect.saves)} points"
 
 
 def target_percent(target: float, digits: int = DIGITS[-1]) -> str:
@@ -195,9 +166,7 @@ def _cells(rates: PartRates | ClassRates, risk: float, risk_band: Band) -> dict[
 
 def metrics(found: TargetFrontier) -> dict[str, float]:
     """Return what is logged as metrics: the chosen targets, and what can be certified."""
-    chosen = found.chosen
-    lowest = least_certifiable(found)
-    at = _at_chosen(found)
+    chosen, at = found.chosen, _at_chosen(found)
     values = {
         **_part_metrics(chosen.held_out, found.classes, ""),
         **_part_metrics(chosen.fitted, found.classes, "fit_"),
@@ -205,6 +174,7 @@ def metrics(found: TargetFrontier) -> dict[str, float]:
         "certifiable_chance": at.chance,
         "certifiable_abstention_rate": at.abstention_rate,
     }
+    lowest = least_certifiable(found)
     if lowest is not None:
         values["certifiable_target"] = lowest.certifiable_target
     return {name: value for name, value in values.items() if not math.isnan(value)}
@@ -264,24 +234,10 @@ def _spread(found: TargetFrontier, most: int) -> list[int]:
     return sorted(musts | evenly)
 
 
-def legend(found: TargetFrontier) -> list[str]:
-    """Return what the columns of the tables mean."""
-    heeding = "" if found.n_groups is None else ", heeding groups, approximately"
-    return [
-        "*                  the chosen targets",
-        f"abstains, between  on held-out rows, and its band: {100 * found.confidence:g} %, each by "
-        f"itself{heeding}",
-        "silent             classes with a target and no certain held-out row",
-        "to certify it      abstention of the rule predicted to pass with a chance of "
-        f"{100 * found.wanted:g} %",
-        "costs, saves       points of abstention of all rows, for another target of this class "
-        "alone",
-    ]
-
-
 def sentences(found: TargetFrontier) -> list[str]:
     """Return the answer in a few sentences."""
-    return [_chosen_sentence(found), certify_sentence(found), *class_sentences(found)]
+    chosen = say("frontier.chosen", found=found, targets=_target_words(found))
+    return [chosen, certify_sentence(found), *class_sentences(found)]
 
 
 def summary(found: TargetFrontier, uri: str, rows_used: str, where: str) -> Summary:
@@ -291,22 +247,13 @@ def summary(found: TargetFrontier, uri: str, rows_used: str, where: str) -> Summ
         verdict=verdict,
         sentences=tuple(others),
         tables=tuple(TextTable(rows=tuple(rows(found))) for rows in (target_rows, class_rows)),
-        legend=tuple(legend(found)),
-        notes=(f"{uri}: {rows_sentence(found)}", rows_used),
+        legend=tuple(say_each("frontier.legend", found=found)),
+        notes=(f"{uri}: {say('frontier.rows', found=found)}", rows_used),
         where=where,
     )
 
 
-def _chosen_sentence(found: TargetFrontier) -> str:
-    held = found.chosen.held_out
-    low, high = held.abstention_band
-    return (
-        f"At the chosen targets ({target_words(found)}) {percent(held.abstention_rate)} of the "
-        f"held-out rows abstain, {100 * low:.1f} to {100 * high:.1f} % by its band."
-    )
-
-
-def target_words(found: TargetFrontier) -> str:
+def _target_words(found: TargetFrontier) -> str:
     """Return the chosen targets in a few words."""
     others = {n: t for n, t in found.targets.items() if t != found.reference}
     words = [target_percent(found.reference)]
@@ -318,48 +265,17 @@ def target_words(found: TargetFrontier) -> str:
 
 def certify_sentence(found: TargetFrontier) -> str:
     """Return in a sentence which targets are predicted to be certifiable."""
-    lowest = least_certifiable(found)
-    if lowest is None:
-        return f"No target here is predicted to be certifiable: {_obstacle(found)}."
-    at = _at_chosen(found)
-    own = (
-        f"the chosen ones are, at {percent(at.abstention_rate)} abstention"
-        if not math.isnan(at.abstention_rate)
-        else "the chosen ones are not"
-    )
-    return (
-        "The lowest target predicted to be certifiable is "
-        f"{target_percent(lowest.certifiable_target, digits=3)}, at "
-        f"{percent(lowest.held_out.abstention_rate)} abstention; {own}. That is a prediction "
-        f"from {found.n_held_out:,} held-out rows for {found.certify_rows:,} certify rows, no "
-        "certificate."
-    )
-
-
-def _obstacle(found: TargetFrontier) -> str:
-    groups = found.certify_groups
-    if groups is not None and groups < LEAST_GROUPS:
-        return f"{groups} groups certify, but a certificate needs {LEAST_GROUPS}"
-    silent = found.joint[-1].silent
-    if silent:
-        return f"class {clipped(silent[0])!r} is never certain among the held-out rows"
-    what = "rows" if groups is None else "rows and groups"
-    return f"{found.certify_rows:,} certify rows hold too few {what} of some class"
-
-
-def rows_sentence(found: TargetFrontier) -> str:
-    """Return in a sentence on what the rules were fitted and measured."""
-    groups = "" if found.n_groups is None else f", by {found.n_groups:,} groups that stay whole"
-    return (
-        f"{found.n_fitted:,} rows to fit and {found.n_held_out:,} held out{groups}; "
-        f"rule={found.rule_kind}."
-    )
+    lowest, at = least_certifiable(found), _at_chosen(found)
+    values = {"target": target_percent, "least_groups": LEAST_GROUPS}
+    return say("frontier.certify", found=found, lowest=lowest, at=at, **values)
 
 
 def frontier_figure(found: TargetFrontier, name: str) -> Figure:
     """Return abstention against target, all targets moving together."""
-    figure = Figure(figsize=(8.5, 5), layout="constrained")
-    axes = figure.subplots()
+    rows, groups = found.n_fitted + found.n_held_out, found.n_groups
+    title = f"{figures.short(name)}: which targets can be afforded, by {rows:,} rows"
+    title += "" if groups is None else f" in {groups:,} groups"
+    figure, axes = figures.new_figure((8.5, 5), title)
     targets = [100 * point.target for point in found.joint]
     held = [100 * point.held_out.abstention_rate for point in found.joint]
     bands = np.array([point.held_out.abstention_band for point in found.joint]) * 100
@@ -380,12 +296,9 @@ def frontier_figure(found: TargetFrontier, name: str) -> Figure:
         axes.annotate(words, (middle, 2), ha="center", va="bottom", fontsize=8)
     _mark(axes, 100 * found.reference, "chosen target")
     _scale(axes, targets)
-    axes.set_ylim(0, 100)
-    axes.set_xlabel(_target_label(found), fontsize=9)
-    axes.set_ylabel("rows that abstain, %", fontsize=9)
+    axes.set(ylim=(0, 100), xlabel=_target_label(found), ylabel="rows that abstain, %")
     axes.grid(axis="y", color=GREY, linewidth=0.5, alpha=0.6)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    figure.suptitle(_title(found, name), fontsize=11)
     return figure
 
 
@@ -428,12 +341,14 @@ def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
     if not listed:
         return None
     kept = f", {len(listed)} of {len(found.targets)} classes" * (len(listed) < len(found.targets))
-    titles = [f"{figures.short(each.name, LONGEST_PANEL)}\n{saving(each)}" for each in listed]
+    panels = []
+    for each in listed:
+        saves = f"{target_percent(each.looser)} saves {_points(each.saves)} points"
+        title = f"{figures.short(each.name, LONGEST_PANEL)}\n"
+        title += "" if math.isnan(each.saves) else saves
+        panels.append((each.name, title, found.of(each.name), each.target))
     return _small_figures(
-        [
-            (each.name, title, found.of(each.name), each.target)
-            for each, title in zip(listed, titles, strict=True)
-        ],
+        panels,
         "target of this class alone, the others as chosen, %",
         f"{figures.short(name)}: one class at a time{kept}",
         band_of_class=False,
@@ -453,7 +368,7 @@ def _small_figures(
     across = 3 if len(drawn) in {5, 6, 9} else min(4, len(drawn))
     down = math.ceil(len(drawn) / across)
     size = 2.4 * max(across, 2) + 0.6, 1.9 + 1.2 / down
-    figure, every = figures.panels(len(drawn), across, size)
+    figure, every = figures.panels(len(drawn), across, size, title)
     for axes, (name, heading, points, chosen) in zip(every, drawn, strict=True):
         targets = [100 * point.target for point in points]
         for rates, colour, word, banded in (
@@ -474,7 +389,6 @@ def _small_figures(
     for axes in every:
         axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
     figure.supylabel("held-out rows that abstain, %", fontsize=9)
-    figure.suptitle(title, fontsize=11)
     figures.legend(figure, every[:1], fontsize=8, title=label, title_fontsize=9)
     return figure
 
@@ -500,9 +414,3 @@ def _target_label(found: TargetFrontier) -> str:
     if others or (found.overall_target is not None and found.targets):
         return "target of most classes, the others in proportion, %"
     return "target of every class, %"
-
-
-def _title(found: TargetFrontier, name: str) -> str:
-    groups = "" if found.n_groups is None else f" in {found.n_groups:,} groups"
-    rows = found.n_fitted + found.n_held_out
-    return f"{figures.short(name)}: which targets can be afforded, by {rows:,} rows{groups}"

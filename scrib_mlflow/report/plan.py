@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from scrib_mlflow.core.certificate import Plan
@@ -10,7 +9,7 @@ from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.messages import percent
 from scrib_mlflow.report.facts import Summary, TextTable
 from scrib_mlflow.report.figures import BLUE, GREY, MOST_CLASSES, bars, legend, mark_targets
-from scrib_mlflow.report.words import listed, visible
+from scrib_mlflow.report.words import say, say_each, visible
 
 
 def plan_table(plan: Plan) -> TextTable:
@@ -42,25 +41,14 @@ def plan_table(plan: Plan) -> TextTable:
 
 def plan_sentence(plan: Plan) -> str:
     """Return in a sentence what can be hoped for."""
-    hopeless = [each for each in plan.by_class if not each.least_target <= each.target]
-    if hopeless:
-        names = listed(
-            f"{each.name} (its {each.n:,} certify rows can certify {percent(each.least_target)} "
-            "at best)"
-            for each in hopeless
-        )
-        return f"By the plan, nothing can be certified: too few certify rows of {names}."
+    hopeless = [
+        f"{each.name} (its {each.n:,} certify rows can certify {percent(each.least_target)} "
+        "at best)"
+        for each in plan.by_class
+        if not each.least_target <= each.target
+    ]
     groups = max([LEAST_GROUPS, *(each.least_rows for each in plan.by_class)])
-    if plan.n_groups is not None and plan.n_groups < groups:
-        return (
-            f"By the plan, nothing can be certified: the certify rows have {plan.n_groups} groups, "
-            f"and about {groups} are needed."
-        )
-    return (
-        f"By the plan, all targets pass with a chance of {percent(plan.chance)}, if each class "
-        f"abstains on {percent(plan.abstention)} of its rows and its risk is {_share(plan):g} "
-        "times its target."
-    )
+    return say("plan.verdict", plan=plan, hopeless=hopeless, groups=groups, share=_share(plan))
 
 
 def _share(plan: Plan) -> float:
@@ -69,23 +57,11 @@ def _share(plan: Plan) -> float:
 
 def plan_summary(plan: Plan, where: str) -> Summary:
     """Return what is printed and noted of a plan."""
-    lines = (
-        "least possible       the lowest target that the certify rows can certify, if all of them "
-        "are certain and right",
-        "certain rows needed  to certify the target without an error",
-        f"for {percent(plan.wanted):17}certain rows of each class for this chance that all classes "
-        f"pass, if the true risk is {_share(plan):g} times the target",
-        "expected, chance     certain rows if the class abstains on "
-        f"{percent(plan.abstention)}, and the chance that they pass",
-    )
-    groups = (
-        f"The certify rows have {plan.n_groups} groups; these figures take rows as independent."
-    )
     return Summary(
         verdict=plan_sentence(plan),
-        sentences=() if plan.n_groups is None else (groups,),
+        sentences=tuple(say_each("plan.groups", plan=plan)),
         tables=(plan_table(plan),),
-        legend=lines,
+        legend=tuple(say_each("plan.legend", plan=plan, share=_share(plan))),
         where=where,
     )
 
@@ -94,15 +70,14 @@ def plan_figure(plan: Plan) -> Figure:
     """Return, for every class, its target beside the lowest that its certify rows can certify."""
     hardest = sorted(plan.by_class, key=lambda each: each.target - each.least_target)
     shown = [each for each in plan.by_class if each in hardest[:MOST_CLASSES]]
-    figure, targets, chances = bars([each.name for each in shown])
-    places = np.arange(len(shown))
+    assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
+    title = f"What can be certified, at an assumed {assumed}"
+    figure, places, targets, chances = bars([each.name for each in shown], title)
     least = [100 * each.least_target for each in shown]
     targets.barh(places, least, color=GREY, height=0.6, label="cannot be certified")
-    mark_targets(targets, {j: each.target for j, each in enumerate(shown)})
+    mark_targets(targets, [each.target for each in shown])
     targets.set_xlabel("target, %")
     chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
     chances.set_xlabel("chance of passing, %")
-    assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
-    figure.suptitle(f"What can be certified, at an assumed {assumed}", fontsize=11)
     legend(figure, [targets], ncols=2)
     return figure

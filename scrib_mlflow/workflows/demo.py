@@ -13,10 +13,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
 import mlflow
@@ -24,8 +23,7 @@ import numpy as np
 import pandas as pd
 
 from scrib_mlflow.errors import InvalidSettingsError, StoreError
-from scrib_mlflow.options import Calibrate, Demo, Gate
-from scrib_mlflow.parameters import read_settings
+from scrib_mlflow.options import Demo
 from scrib_mlflow.workflows import calibrate, gate
 
 LOGGER = logging.getLogger(__name__)
@@ -39,12 +37,7 @@ TARGET = 0.15  # about what 84 certify rows a digit can certify
 MOST_MORE = 0.02  # that a new version may abstain more often than the champion
 NEEDED = ("mlflow", "scikit-learn", "skops")  # to load the classifier
 MARK = "made_by_scrib_demo"
-NOT_OURS = (
-    "MLFLOW_RUN_ID",
-    "MLFLOW_EXPERIMENT_ID",
-    "MLFLOW_EXPERIMENT_NAME",
-    "MLFLOW_REGISTRY_URI",
-)
+UNSET = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_REGISTRY_URI")
 
 
 @contextmanager
@@ -56,13 +49,9 @@ def serve(model_uri: str, tracking_uri: str, log: Path, manager: str = "local") 
     beside = str(Path(sys.executable).parent)  # MLflow looks there for uvicorn, if told to
     path = os.pathsep.join([beside, os.environ.get("PATH", "")])
     environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, "PATH": path}
-    with log.open("w", encoding="utf-8") as output:
+    with log.open("w", encoding="utf-8") as file:
         server = subprocess.Popen(  # noqa: S603  # our own words, and a URI from the registry
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
+            command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
         try:
             _wait_until_up(server, port, log)
@@ -108,14 +97,14 @@ def _wait_until_up(server: subprocess.Popen[Any], port: int, log: Path) -> None:
     raise StoreError(f"the server did not start; {log} ends with: {' / '.join(last)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """What the demo has shown: two rows as they were served."""
+class Shown(NamedTuple):
+    """What the demo has shown: two rows as they were served, with the digits that they are."""
 
-    folder: str
+    folder: Path
     answered: dict[str, Any]
+    answered_digit: str
     abstained: dict[str, Any]
-    truths: tuple[str, str]
+    abstained_digit: str
 
 
 def run(settings: Demo) -> Shown:
@@ -132,10 +121,10 @@ def run(settings: Demo) -> Shown:
         )
         done = _calibrate("models:/digits/1", folder)
         LOGGER.info("== 3. gate: its certificate holds, and fresh rows do not refute it")
-        _gate(done, folder)
+        _gate(done.model_uri, folder)
         LOGGER.info(f"== 4. a worse classifier, trained on {WORSE_ROWS} rows, goes the same way")
         _register_base(rows["train"].head(WORSE_ROWS))
-        _gate(_calibrate("models:/digits/2", folder), folder)
+        _gate(_calibrate("models:/digits/2", folder).model_uri, folder)
         alias = f"models:/{done.name}@champion"
         LOGGER.info(f"== 5. mlflow models serve -m {alias} --env-manager local, and two requests")
         with serve(alias, store, folder / "server.log") as address:
@@ -143,42 +132,28 @@ def run(settings: Demo) -> Shown:
 
 
 def _calibrate(model_uri: str, folder: Path) -> calibrate.Calibration:
-    values = {
-        "model_uri": model_uri,
-        "data": str(folder / "validation.parquet"),
-        "label": "digit",
-        "risk_targets": TARGET,
-    }
-    done = calibrate.run(read_settings(Calibrate, values))
+    rows = str(folder / "validation.parquet")
+    done = calibrate.calibrate(model_uri, rows, "digit", risk_targets=TARGET)
     LOGGER.info(f"\n{calibrate.summary(done)}\n")
     return done
 
 
-def _gate(done: calibrate.Calibration, folder: Path) -> None:
-    values = {
-        "model_uri": done.model_uri,
-        "data": str(folder / "fresh.parquet"),
-        "label": "digit",
-        "max_abstention_increase": MOST_MORE,
-    }
-    decided = gate.run(read_settings(Gate, values))
+def _gate(model_uri: str, folder: Path) -> None:
+    rows = {"data": str(folder / "fresh.parquet"), "label": "digit"}
+    decided = gate.gate(model_uri, **rows, max_abstention_increase=MOST_MORE)
     LOGGER.info(f"\n{gate.summary(decided)}\n")
 
 
 def summary(shown: Shown) -> str:
     """Return what a person wants to see at the end."""
-    return "\n".join(
-        [
-            f"an answered row, in truth a {shown.truths[0]}:",
-            json.dumps(shown.answered, indent=2),
-            f"an abstention, in truth a {shown.truths[1]}; a person looks at the candidates:",
-            json.dumps(shown.abstained, indent=2),
-            "",
-            "the server is stopped; everything is in one folder, to look at or to delete:",
-            f"  mlflow ui --backend-store-uri sqlite:///{shown.folder}/mlflow.db",
-            f"  rm -r {shown.folder}",
-        ]
-    )
+    return f"""an answered row, in truth a {shown.answered_digit}:
+{json.dumps(shown.answered, indent=2)}
+an abstention, in truth a {shown.abstained_digit}; a person looks at the candidates:
+{json.dumps(shown.abstained, indent=2)}
+
+the server is stopped; everything is in one folder, to look at or to delete:
+  mlflow ui --backend-store-uri sqlite:///{shown.folder}/mlflow.db
+  rm -r {shown.folder}"""
 
 
 def _ask(address: str, rows: pd.DataFrame, folder: Path) -> Shown:
@@ -186,13 +161,8 @@ def _ask(address: str, rows: pd.DataFrame, folder: Path) -> Shown:
     answers = ask(address, rows.drop(columns="digit").to_dict(orient="split"))
     by_state = {bool(answer["abstain"]): i for i, answer in reversed(list(enumerate(answers)))}
     answered, abstained = by_state[False], by_state[True]
-    truths = rows["digit"].tolist()
-    return Shown(
-        folder=str(folder),
-        answered=answers[answered],
-        abstained=answers[abstained],
-        truths=(truths[answered], truths[abstained]),
-    )
+    digits = rows["digit"].tolist()
+    return Shown(folder, answers[answered], digits[answered], answers[abstained], digits[abstained])
 
 
 def _digits() -> dict[str, pd.DataFrame]:
@@ -242,7 +212,7 @@ def _fresh_folder(folder: Path) -> Path:
 def _private_store(folder: Path) -> Iterator[str]:
     """Yield the URI of a store in the folder, which MLflow uses meanwhile."""
     before = os.environ.get("MLFLOW_TRACKING_URI")
-    taken = {name: os.environ.pop(name) for name in NOT_OURS if name in os.environ}
+    taken = {name: os.environ.pop(name) for name in UNSET if name in os.environ}
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     mlflow.set_tracking_uri(uri)
     try:
