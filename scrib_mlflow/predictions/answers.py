@@ -124,12 +124,7 @@ def check_columns(request: PredictRequest, data: str, columns: Sequence[str]) ->
     twice = [name for name, n in Counter(request.key).items() if n > 1]
     if twice:
         raise InvalidSettingsError(f"key names {twice[0]!r} more than once")
-    empty = pd.DataFrame(columns=list(columns))
-    features = tables.features(empty, request.inputs, request.key)
-    if features is None:
-        missing = tables.missing_features(empty, request.inputs)
-        raise InvalidDataError(f"data {data} cannot be scored: {missing}")
-    return [str(name) for name in features.columns]
+    return tables.feature_names(f"data {data}", columns, request.inputs, request.key)
 
 
 def answer_table(

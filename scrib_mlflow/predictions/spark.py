@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import mlflow
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 from mlflow.exceptions import MlflowException
 from pyspark.sql import functions as F  # noqa: N812
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 from scrib_mlflow import serving
 from scrib_mlflow.engines.spark import session
 from scrib_mlflow.engines.spark.scoring import quietly
-from scrib_mlflow.engines.spark.tables import read
+from scrib_mlflow.engines.spark.tables import as_pattern, column, read, structure
 from scrib_mlflow.errors import InvalidDataError, OutputError
 from scrib_mlflow.predictions.answers import (
     MANIFEST,
@@ -36,12 +33,9 @@ from scrib_mlflow.predictions.answers import (
     without_gaps,
 )
 from scrib_mlflow.results import Predictions, to_json
-from scrib_mlflow.rows import hashes
 
 LONGEST_ROW = 200
 ANSWER = "scrib answer"
-ROW = "scrib row"
-PATTERN = re.compile(r"([\\\[\]{}*?])")  # what Spark reads as a pattern, and writes as it is
 AS_SPARK = {str(NUMBERS): "array<double>"} | {
     str(kind): name
     for kind, name in zip(
@@ -91,36 +85,15 @@ def check_free(spark: SparkSession, place: str, *, overwrite: bool) -> Mode:
     return "overwrite"
 
 
-def first_rows(frame: DataFrame, n: int) -> pd.DataFrame:
-    """Return a few rows as the local engine would read them."""
-    return frame.limit(n).toArrow().to_pandas()
-
-
-def digest(frame: DataFrame) -> tuple[str, int]:
-    """Return the digest of a table, and the number of its rows."""
-
-    def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums = np.zeros(5, dtype=np.uint64)
-        for batch in batches:
-            rows = pa.RecordBatch.from_struct_array(batch.column(ROW)).to_pandas()
-            sums += hashes.digest_sums(hashes.row_hashes(rows))
-        yield pa.RecordBatch.from_pydict({"sums": [sums.tobytes()]})
-
-    packed = frame.select(F.struct(*map(_column, frame.columns)).alias(ROW))
-    rows = packed.mapInArrow(add, "sums binary").collect()
-    sums = sum((np.frombuffer(row["sums"], np.uint64) for row in rows), np.zeros(5, np.uint64))
-    return hashes.digest_of(frame.columns, sums), int(sums[0])
-
-
 def with_answers(
     frame: DataFrame, model_uri: str, features: Sequence[str], request: PredictRequest
 ) -> DataFrame:
     """Return the key columns, and the answers to the features."""
     answer = _answer_function(frame.sparkSession, model_uri, request)
-    answered = frame.withColumn(ANSWER, answer(F.struct(*map(_column, features))))
-    answers = _column(ANSWER)
+    answered = frame.withColumn(ANSWER, answer(structure(features)))
+    answers = column(ANSWER)
     return answered.select(
-        *map(_column, request.key),
+        *map(column, request.key),
         *(answers.getField(name).alias(name) for name in request.columns()),
     )
 
@@ -134,13 +107,13 @@ def read_back(answers: DataFrame, place: str, digest: str, request: PredictReque
     """Return what was written, counted by file and by reason."""
     reader = answers.sparkSession.read.schema(answers.schema)
     path = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
-    files = reader.parquet(PATTERN.sub(r"\\\1", place))
+    files = reader.parquet(as_pattern(place))
     parts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     for row in files.groupBy(path.alias("name"), "reason").count().collect():
         parts[row["name"]] += row["count"]
         reasons[row["reason"]] += row["count"]
-    key = answers.select(*map(_column, request.key)).limit(0).toArrow().schema
+    key = answers.select(*map(column, request.key)).limit(0).toArrow().schema
     kinds = dict(zip(key.names, key.types, strict=True)) | request.columns()
     columns = {name: str(kind) for name, kind in kinds.items()}
     return Written(digest=digest, columns=columns, parts=dict(parts), reasons=reasons)
@@ -165,11 +138,6 @@ def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
     context = spark.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(place)
     return path.getFileSystem(context._jsc.hadoopConfiguration()), path
-
-
-def _column(name: str) -> Column:
-    """Return a column by its name, whatever characters that has."""
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def _answer_function(spark: SparkSession, uri: str, request: PredictRequest) -> Any:

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.inputs import check_trust, labels_for
 from scrib_mlflow.core.studies import Comparison, compare_rules
-from scrib_mlflow.engines.base import Tables
-from scrib_mlflow.engines.local import choose_as_calibrate, read_tables, used_rows
-from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
-from scrib_mlflow.messages import nearest, progress
+from scrib_mlflow.engines.local import LocalEngine, choose_as_calibrate
+from scrib_mlflow.errors import InvalidSettingsError
+from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Compare
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord
@@ -24,7 +23,7 @@ from scrib_mlflow.report.facts import Summary
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
-from scrib_mlflow.rows.tables import Table
+from scrib_mlflow.rows.tables import Table, named_columns
 from scrib_mlflow.workflows.calibrate import as_calibrate, find_base, rows_request
 
 LOGGER = logging.getLogger(__name__)
@@ -70,38 +69,35 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
 def run(settings: Compare) -> Compared:
     """Do what `compare` does."""
     base = find_base(settings.model_uri)
-    tables = _read(settings)
+    request = rows_request(as_calibrate(settings))
+    table = _with_trust(LocalEngine().read_tables(request).data, settings)
     with runs.open_run(f"compare {base.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
-        runs.log_table_input(tables.data.some_rows(), tables.data.record, settings.label, "compare")
+        runs.log_table_input(table.some_rows(), table.record, settings.label, "compare")
         LOGGER.info(f"loading {base.uri}")
-        request = rows_request(as_calibrate(settings))
-        ready, chosen = choose_as_calibrate(base, tables, request)
+        ready, chosen = choose_as_calibrate(base, table, request)
         fit = score(ready, request.scoring, ~chosen)
         done = Compared(
             run_id=run_id,
             model_uri=base.uri,
-            data=used_rows(fit),
+            data=fit.record,
             comparison=_compare(settings, fit),
         )
         _log(done, base)
     return done
 
 
-def _read(settings: Compare) -> Tables[Table]:
-    """Read the rows; trust is a column beside the model's inputs."""
-    tables = read_tables(rows_request(as_calibrate(settings)))
-    if settings.trust is None:
-        return tables
-    if settings.trust == settings.label:
+def _with_trust(table: Table, settings: Compare) -> Table:
+    """Return the rows with trust as a column that is no input of the model."""
+    trust = settings.trust
+    if trust is None:
+        return table
+    if trust == settings.label:
         raise InvalidSettingsError(
             f"trust names the label {settings.label!r}; name a column that does not know it"
         )
-    data = tables.data
-    if settings.trust not in data.source.columns:
-        hint = nearest(settings.trust, data.source.columns)
-        raise InvalidDataError(f"data has no column {settings.trust!r}, which trust names; {hint}")
-    return replace(tables, data=replace(data, beside=(*data.beside, settings.trust)))
+    named = named_columns("data", {"trust": trust}, table.source.columns)
+    return replace(table, beside=(*table.beside, *named.values()))
 
 
 def _compare(settings: Compare, scored: Scored) -> Comparison:

@@ -19,17 +19,9 @@ from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow import messages
-from scrib_mlflow.core.certificate import tally_sets
-from scrib_mlflow.core.reports import SetReport, report_counts
-from scrib_mlflow.core.targets import make_constraints
+from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.engines import doing, open_engine
-from scrib_mlflow.engines.base import (
-    ANY_TARGET,
-    Engine,
-    compare_with_calibration,
-    report_answers,
-    with_groups,
-)
+from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers, report_sets
 from scrib_mlflow.engines.local import answer
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.options import EngineName, Evaluate
@@ -43,7 +35,7 @@ from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.hashes import Overlap
-from scrib_mlflow.rows.scored import Answered, TableLike, count_answers
+from scrib_mlflow.rows.scored import Answered
 
 LOGGER = logging.getLogger(__name__)
 
@@ -97,7 +89,8 @@ def run(settings: Evaluate) -> Evaluation:
         calibrated_by = stores.model_info(uri).run_id or ""
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-        table = engine.read_fresh(
+        table = engine.read_table(
+            "data",
             settings.data,
             settings.label,
             key=record.key,
@@ -137,9 +130,9 @@ def run(settings: Evaluate) -> Evaluation:
 class FreshRows(NamedTuple):
     """Labelled rows as an engine has read them, for a set classifier to answer."""
 
-    engine: Engine
+    engine: Engine[Any]
     engine_name: EngineName
-    table: TableLike
+    table: tables.TableLike
     batch_rows: int
 
     def answer(self, uri: str, record: SetClassifier) -> Answered:
@@ -272,23 +265,19 @@ def _measure(
     """Return what the sets that the model serves are worth, and how many rows it cannot score."""
     columns, classes = pd.DataFrame(dataset.features_data), record.classes
     inputs = model.metadata.get_input_schema()
-    features = tables.features(columns, inputs, [])
-    if features is None:
-        raise ScribError(f"data cannot be scored: {tables.missing_features(columns, inputs)}")
+    names = tables.feature_names("data", columns, inputs, [])
+    features = tables.as_typed(columns[names], inputs)
     values = pd.Series(np.asarray(dataset.labels_data))
     labels = tables.label_indices(values, classes, place="targets")
-    parts, n_invalid = [], 0
+    sets, n_invalid = np.zeros((len(features), len(classes)), dtype=np.bool_), 0
     for start in range(0, len(features), settings.batch_rows):
         batch = features.iloc[start : start + settings.batch_rows].reset_index(drop=True)
         alone = len(batch) == len(features)
-        _, answered, invalid = answer(model, batch, classes, start, "data", alone=alone)
-        parts.append(answered)
+        part = slice(start, start + len(batch))
+        _, sets[part], invalid = answer(model, batch, classes, start, "data", alone=alone)
         n_invalid += invalid
-    sets = np.concatenate(parts)
-    counts = count_answers(sets, labels)
-    report = report_counts(counts, classes, settings.confidence, counted=True)
+    groups = None
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
-        claims = make_constraints(ANY_TARGET, classes)
-        report = with_groups(report, tally_sets(sets, labels, claims, groups))
+    report = report_sets(lambda of: sets[of], labels, groups, classes, settings.confidence)
     return report, n_invalid

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import scrib_mlflow
 from scrib_mlflow.core.inputs import labels_for
 from scrib_mlflow.core.studies import TargetFrontier, draw_frontier
-from scrib_mlflow.engines.local import choose_as_calibrate, read_tables, used_rows
+from scrib_mlflow.engines.local import LocalEngine, choose_as_calibrate
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Frontier
 from scrib_mlflow.parameters import read_settings
@@ -76,24 +76,22 @@ def run(settings: Frontier) -> Explored:
     calibrate.check_options(alike)
     base = calibrate.find_base(settings.model_uri)
     request = calibrate.rows_request(alike)
-    tables = read_tables(request)
+    table = LocalEngine().read_tables(request).data
     with runs.open_run(f"frontier {base.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
-        runs.log_table_input(
-            tables.data.some_rows(), tables.data.record, settings.label, "frontier"
-        )
+        runs.log_table_input(table.some_rows(), table.record, settings.label, "frontier")
         LOGGER.info(f"loading {base.uri}")
-        ready, chosen = choose_as_calibrate(base, tables, request)
+        ready, chosen = choose_as_calibrate(base, table, request)
         use = None
         if settings.use_certify_rows:
-            use = _enter(settings, base, tables.data.record, run_id)
+            use = _enter(settings, base, table.record, run_id)
         scored = score(ready, request.scoring, None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
             model_uri=base.uri,
-            data=used_rows(scored),
+            data=scored.record,
             use=use,
-            frontier=_draw(settings, scored, chosen, ready.table.group_codes()),
+            frontier=_draw(settings, scored, chosen, table.group_codes()),
         )
         _log(done, base)
     return done

@@ -140,6 +140,7 @@ def _answer_here(job: Job, output: Path) -> Predicted:
 
 def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
     """Answer all rows in Spark's workers, which write the output themselves."""
+    from scrib_mlflow.engines.spark.tables import digest_rows, first_rows  # noqa: PLC0415
     from scrib_mlflow.predictions import spark  # noqa: PLC0415  # an extra
 
     settings, request = job.settings, job.request
@@ -148,7 +149,7 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
     with spark.open_table(options, settings.data, settings.batch_rows) as frame:
         features = answers.check_columns(request, settings.data, tuple(frame.columns))
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
-        digest, n_rows = spark.digest(frame)
+        digest, n_rows = digest_rows(frame)
         with runs.open_run(f"predict {job.name}") as run_id:
             runs.log_parameters(run_id, settings.model_dump())
             LOGGER.info(f"loading {job.model_uri}, and {doing('spark', n_rows)}")
@@ -156,7 +157,7 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
             spark.write_answers(answered, place, mode)
             written = spark.read_back(answered, place, digest, request)
             _check_counts(written, n_rows)
-            some_rows = spark.first_rows(frame, SOME_ROWS)
+            some_rows = first_rows(frame, SOME_ROWS)
             if _none_scored(written):
                 spark.delete(frame.sparkSession, place)
                 model = models.load_model(job.model_uri)
