@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import mlflow
 import pandas as pd
+import pyarrow as pa
 from mlflow.exceptions import MlflowException
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -19,30 +20,18 @@ from scrib_mlflow.engines.spark import session
 from scrib_mlflow.engines.spark.scoring import quietly
 from scrib_mlflow.engines.spark.tables import as_pattern, column, read, structure
 from scrib_mlflow.errors import InvalidDataError, OutputError
-from scrib_mlflow.predictions.answers import (
-    MANIFEST,
-    NUMBERS,
-    SERVED,
-    PredictRequest,
-    Written,
-    check_replaceable,
-    complete,
-    local_path,
-    refusal,
-    whole_rows,
-    without_gaps,
-)
+from scrib_mlflow.predictions import answers as served_answers
+from scrib_mlflow.predictions.answers import MANIFEST, PredictRequest, Written
 from scrib_mlflow.results import Predictions, to_json
 
 LONGEST_ROW = 200
 ANSWER = "scrib answer"
-AS_SPARK = {str(NUMBERS): "array<double>"} | {
-    str(kind): name
-    for kind, name in zip(
-        SERVED.values(),
-        ("string", "boolean", "string", "array<string>", "bigint", "array<string>"),
-        strict=True,
-    )
+AS_SPARK = {
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+    pa.int64(): "bigint",
+    pa.list_(pa.string()): "array<string>",
+    served_answers.NUMBERS: "array<double>",
 }
 Mode = Literal["error", "append", "overwrite"]
 
@@ -60,7 +49,7 @@ def open_table(options: dict[str, str], data: str, batch_rows: int) -> Iterator[
 
 def output_place(output: str) -> str:
     """Return an output as Spark writes it: a path of this machine with its scheme."""
-    path = local_path(output)
+    path = served_answers.local_path(output)
     return output.rstrip("/") if path is None else f"file://{path.absolute().as_posix()}"
 
 
@@ -81,7 +70,7 @@ def check_free(spark: SparkSession, place: str, *, overwrite: bool) -> Mode:
     if system.getFileStatus(path).isDirectory() and not system.listStatus(path):
         return "append"  # to an empty folder, which is nothing
     ours = bool(system.exists(_at(spark, f"{place}/{MANIFEST}")[1]))
-    check_replaceable(place, ours=ours, overwrite=overwrite)
+    served_answers.check_replaceable(place, ours=ours, overwrite=overwrite)
     return "overwrite"
 
 
@@ -96,11 +85,6 @@ def with_answers(
         *map(column, request.key),
         *(answers.getField(name).alias(name) for name in request.columns()),
     )
-
-
-def write_answers(answers: DataFrame, place: str, mode: Mode) -> None:
-    """Write answers as Spark writes parquet: `_SUCCESS` says that its job has finished."""
-    answers.write.mode(mode).parquet(place)
 
 
 def read_back(answers: DataFrame, place: str, digest: str, request: PredictRequest) -> Written:
@@ -144,7 +128,7 @@ def _answer_function(spark: SparkSession, uri: str, request: PredictRequest) -> 
     """Return the function of a struct of columns that the served model answers with a struct."""
     options: dict[str, Any] = {}
     if request.explain:  # the signature says nothing of the columns that this adds
-        fields = (f"{name} {AS_SPARK[str(kind)]}" for name, kind in request.columns().items())
+        fields = (f"{name} {AS_SPARK[kind]}" for name, kind in request.columns().items())
         options = {"result_type": ", ".join(fields), "params": {"explain": True}}
     with quietly():
         served = mlflow.pyfunc.spark_udf(spark, uri, env_manager="local", **options)
@@ -161,8 +145,8 @@ def _every_row(served: Any, request: PredictRequest) -> Any:
         waiting: list[pd.DataFrame] = []
         answering: Any = None
         for rows in batches:
-            whole = whole_rows(rows, request.inputs)
-            typed = without_gaps(rows[whole], request.inputs)
+            whole = served_answers.whole_rows(rows, request.inputs)
+            typed = served_answers.without_gaps(rows[whole], request.inputs)
             answers = None
             if len(typed):
                 waiting.append(typed)
@@ -173,7 +157,7 @@ def _every_row(served: Any, request: PredictRequest) -> Any:
                     answering = None
                     if serving.NONE_SCORED not in str(error):
                         raise _refused(error, typed) from None
-            yield complete(answers, whole, request).to_pandas()
+            yield served_answers.complete(answers, whole, request).to_pandas()
 
     return every_row
 
@@ -185,6 +169,7 @@ def _take(waiting: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 def _refused(error: Exception, rows: pd.DataFrame) -> InvalidDataError:
     first = str(rows.iloc[0].to_dict())[:LONGEST_ROW]
+    why = served_answers.refusal(error)
     return InvalidDataError(
-        f"the model refuses {len(rows):,} rows of data that begin with {first}: {refusal(error)}"
+        f"the model refuses {len(rows):,} rows of data that begin with {first}: {why}"
     )
