@@ -126,28 +126,22 @@ def _cases(ready: Sequence[Prepared], used: dict[str, Scored | None]) -> dict[st
 
 def _check_overlap(fit: Scored, certify: Scored, path: Scored | None, *, own_table: bool) -> None:
     """Raise where rows that certify were fitted, beyond what chance explains."""
-    others = [("data", fit)] if own_table else []
-    others += [("path_data", path)] if path is not None else []
+    others = [fit] if own_table else []
+    others += [path] if path is not None else []
     compared = [
-        (what, r.cases(labelled=False), certify.cases(labelled=False)) for what, r in others
+        (rows, rows.cases(labelled=False), certify.cases(labelled=False)) for rows in others
     ]
-    compared += [
-        (what, rows.keys, certify.keys)
-        for what, rows in others
-        if rows.keys is not None and certify.keys is not None
-    ]
-    for what, seen, certifying in compared:
-        refuse_overlap(what, hashes.compare_rows(seen, certifying))
-
-
-def refuse_overlap(what: str, found: hashes.Overlap) -> None:
-    """Raise where more of the rows that certify stand in another table than chance explains."""
-    if found.excessive:
-        raise InvalidDataError(
-            f"{found.n_shared:,} of the {found.n_rows:,} rows that certify stand in {what} as "
-            f"well, where about {found.expected * found.n_rows:,.0f} would by chance, so they "
-            "would prove nothing; give rows that nothing else has seen"
-        )
+    if certify.keys is not None:
+        compared += [(r, r.keys, certify.keys) for r in others if r.keys is not None]
+    for rows, seen, certifying in compared:
+        overlap = hashes.compare_rows(seen, certifying)
+        if overlap.excessive:
+            raise InvalidDataError(
+                f"{overlap.n_shared:,} of the {overlap.n_rows:,} rows that certify stand in "
+                f"{rows.table.what} as well, where about "
+                f"{overlap.expected * overlap.n_rows:,.0f} would by chance, so they would prove "
+                "nothing; give rows that nothing else has seen"
+            )
 
 
 def answer(

@@ -7,6 +7,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -243,10 +244,9 @@ def register(
 
 def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
     """Return the version that an alias is on, None where there is none."""
-    try:
+    with suppress(MlflowException):
         return client.get_model_version_by_alias(name, alias)
-    except MlflowException:
-        return None
+    return None
 
 
 def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None) -> set[str]:
@@ -263,11 +263,9 @@ def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None)
 
 
 def _exists(client: mlflow.MlflowClient, name: str) -> bool:
-    try:
-        client.get_registered_model(name)
-    except MlflowException:
-        return False
-    return True
+    with suppress(MlflowException):
+        return bool(client.get_registered_model(name))
+    return False
 
 
 def _undo(

@@ -56,21 +56,16 @@ def open_run(name: str) -> Iterator[str]:
     """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
     with ExitStack() as stack:
         try:
-            run_id = _enter_run(stack, name)
+            run = mlflow.active_run()
+            if run is None:
+                started = None if "MLFLOW_RUN_ID" in os.environ else name
+                run = stack.enter_context(mlflow.start_run(run_name=started))
+            tags = mlflow.get_run(run.info.run_id).data.tags
+            if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
+                run = stack.enter_context(mlflow.start_run(run_name=name, nested=True))
         except (MlflowException, OSError) as error:
             raise StoreError(f"no run can be started: {reason(error)}") from error
-        yield run_id
-
-
-def _enter_run(stack: ExitStack, name: str) -> str:
-    run = mlflow.active_run()
-    if run is None:
-        resumed = "MLFLOW_RUN_ID" in os.environ
-        run = stack.enter_context(mlflow.start_run(run_name=None if resumed else name))
-    tags = mlflow.get_run(run.info.run_id).data.tags
-    if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
-        run = stack.enter_context(mlflow.start_run(run_name=name, nested=True))
-    return str(run.info.run_id)
+        yield str(run.info.run_id)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,13 +61,12 @@ class Scorer:
     def predict(self, rows: Any) -> Any:
         """Return the scores of rows and the errors by row; MLflow calls this with checked rows."""
         native, source, k = serving.native_model(self.model), asdict(self.source), len(self.classes)
-        return serving.score_rows(
-            lambda part: serving.read_scores(
-                serving.call_model(self.model, native, source, part), source, k
-            ),
-            rows,
-            k,
-        )
+
+        def score(part: Any) -> NDArray[np.float64]:
+            output = serving.call_model(self.model, native, source, part)
+            return serving.read_scores(output, source, k)
+
+        return serving.score_rows(score, rows, k)
 
 
 class ScoringPlan(NamedTuple):
@@ -298,18 +298,13 @@ def make_scorer(
     transform: Transform,
 ) -> Scorer:
     """Find where the model's scores are, on a few rows."""
-    sources: list[tuple[ScoreSource, tuple[str, ...]]] = []
-
-    class Finder:
-        """Takes the rows as MLflow hands them to a model, after checking them."""
-
-        def predict(self, checked: Any) -> None:
-            sources.append(
-                find_source(model, checked, wanted=wanted, classes=classes, transform=transform)
-            )
-
-    _predict(model.metadata, Finder(), rows)
-    source, names = sources[0]
+    # MLflow hands the finder the rows as it hands them to a model, after checking them
+    finder = SimpleNamespace(
+        predict=lambda checked: find_source(
+            model, checked, wanted=wanted, classes=classes, transform=transform
+        )
+    )
+    source, names = _predict(model.metadata, finder, rows)
     scorer = Scorer(model=model, source=source, classes=names)
     _check_alone(scorer, rows)
     return scorer
