@@ -37,8 +37,8 @@ def report_rule(rows: Scored, rule: Rule, classes: tuple[str, ...], confidence: 
 
 def report_answers(rows: Answered, classes: tuple[str, ...], confidence: float) -> SetReport:
     """Measure the sets that rows were served."""
-    groups = rows.table.group_codes()
-    return report_sets(rows.sets_of, rows.labels, groups, classes, confidence)
+    labels, groups = rows.rows.labels, rows.rows.group_codes()
+    return report_sets(rows.sets_of, labels, groups, classes, confidence)
 
 
 def report_sets(
@@ -70,24 +70,24 @@ def report_sets(
     )
 
 
-def compare_with_calibration(run_id: str, rows: Answered) -> hashes.Overlap | None:
+def compare_with_calibration(run_id: str, rows: Scored) -> hashes.Overlap | None:
     """Compare rows with those that a calibration used, None where these are not at hand.
 
     Rows that drew a path have no label, so their comparison leaves labels out.
     """
     known = runs.read_row_hashes(run_id) if run_id else {}
-    compared: list[tuple[tuple[str, ...], Hashes | None]] = [
-        (("fit", "certify"), rows.cases(labelled=True)),
+    compared: list[tuple[tuple[str, ...], NDArray[np.uint64] | None]] = [
+        (("fit", "certify"), rows.cases()),
         (("path",), rows.cases(labelled=False)),
-        (("fit keys", "certify keys", "path keys"), rows.keys()),
+        (("fit keys", "certify keys", "path keys"), rows.keys),
     ]
     overlaps = []
     for parts, fresh in compared:
         seen = [known[part] for part in parts if part in known]
         if seen and fresh is not None:
-            modulus = max(fresh.modulus, *(modulus for _, modulus in seen))
+            modulus = max(hashes.thinning(len(fresh)), *(modulus for _, modulus in seen))
             used = np.concatenate([values for values, _ in seen])
-            overlaps.append(hashes.compare_rows(used, fresh.values, modulus))
+            overlaps.append(hashes.compare_rows(used, fresh, modulus))
     return max(overlaps, key=lambda each: (each.excessive, each.n_shared), default=None)
 
 

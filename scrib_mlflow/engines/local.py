@@ -19,7 +19,7 @@ from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import Base
 from scrib_mlflow.registry import models
 from scrib_mlflow.rows import hashes, scoring
-from scrib_mlflow.rows.scored import Answered, Scored
+from scrib_mlflow.rows.scored import Answered, Scored, make_answered
 from scrib_mlflow.rows.scoring import Prepared, prepare, score
 from scrib_mlflow.rows.tables import Table, as_typed, counted, feature_names, read_rows
 
@@ -152,8 +152,8 @@ def answer(
     what: str,
     *,
     alone: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
-    """Return scores and sets that the model serves for rows, and how many it could not score.
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return scores and sets that the model serves for rows, NaN for scores where it has none.
 
     `start` is the number of the first row in its table; rows that are `alone` are all of it.
     """
@@ -164,7 +164,7 @@ def answer(
         answers: Any = model.predict(features, params={"explain": True})
     except MlflowException as error:
         if serving.NONE_SCORED in str(error) and not alone:
-            return scores, sets, len(features)
+            return scores, sets
         msg = f"the model refuses rows {start} to {start + len(features) - 1} of {what}: "
         raise InvalidDataError(msg + messages.reason(error)) from error
     scored = np.flatnonzero(answers["reason"] != "invalid_scores")
@@ -172,7 +172,7 @@ def answer(
         scores[scored] = answers["scores"].to_numpy()[scored].tolist()
     for row, members in enumerate(answers["prediction_set"]):
         sets[row, [index[name] for name in members]] = True
-    return scores, sets, len(features) - len(scored)
+    return scores, sets
 
 
 class LocalEngine(Engine[Table]):
@@ -212,17 +212,12 @@ class LocalEngine(Engine[Table]):
         n, k = table.source.n_rows, len(classes)
         scores, sets = new_array((n, k), np.float64), new_array((n, k), np.bool_)
         sums = new_array((n,), np.uint64)
-        n_invalid = 0
         for start, rows in counted(table.source, batch_rows, f"scoring {table.what}"):
             features = as_typed(rows[names], schema)
             part = slice(start, start + len(rows))
             sums[part] = hashes.feature_sums(features)
-            scores[part], sets[part], invalid = answer(
-                model, features, classes, start, table.what, alone=len(rows) == n
+            alone = len(rows) == n
+            scores[part], sets[part] = answer(
+                model, features, classes, start, table.what, alone=alone
             )
-            n_invalid += invalid
-        answered = Answered(
-            table=table, scores=scores, sets=sets, labels=labels, sums=sums, n_invalid=n_invalid
-        )
-        answered.check_some_scored(uri)
-        return answered
+        return make_answered(uri, table, classes, labels, sums, scores, sets)

@@ -22,7 +22,6 @@ from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
-from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
 
 ARRAYS = ("scores", "labels", "places", "sums", "order", "keys", "groups")  # of scored rows
@@ -64,8 +63,9 @@ class Scored:
         return replace(self.table.record, n_used=self.n_rows)
 
     def cases(self, *, labelled: bool = True) -> NDArray[np.uint64]:
-        """Return a hash of each row: of what the model is given, and of its class."""
-        return case_hashes(self.sums, self.labels, labelled=labelled)
+        """Return a hash of each row: of what the model is given, and of its class if `labelled`."""
+        labels = self.labels if labelled else np.full_like(self.labels, UNLABELLED)
+        return hashes.hash_cases(self.sums, labels)
 
     def take(self, chosen: NDArray[np.bool_]) -> Scored:
         """Return these rows."""
@@ -96,21 +96,25 @@ class Scored:
 
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""
-        chosen, weights = self, None
-        if self.n_rows > most:
-            labels = self.labels if by_class else np.zeros_like(self.labels)
-            sizes = class_sizes(labels, int(labels.max()) + 1)
-            quotas = class_quotas(sizes, most)
-            chosen = self.take(keep_rows(self.order, labels, quotas))
-            weights = class_weights(sizes, quotas)[chosen.labels] if by_class else None
+        if self.n_rows <= most:
+            return self.as_sample(None)
+        labels = self.labels if by_class else np.zeros_like(self.labels)
+        sizes = class_sizes(labels, int(labels.max()) + 1)
+        quotas = class_quotas(sizes, most)
+        chosen = self.take(keep_rows(self.order, labels, quotas))
+        weights = class_weights(sizes, quotas)[chosen.labels] if by_class else None
+        return chosen.as_sample(weights)
+
+    def as_sample(self, weights: NDArray[np.float64] | None) -> Sample:
+        """Return all rows, which may stand for others by their weights."""
         return Sample(
-            scores=chosen.scores,
-            labels=chosen.labels,
+            scores=self.scores,
+            labels=self.labels,
             weights=weights,
-            groups=chosen.group_codes(),
-            cases=chosen.cases(),
-            places=chosen.places if self.table.numbered else None,
-            keys=chosen.table.key_values(chosen.places),
+            groups=self.group_codes(),
+            cases=self.cases(),
+            places=self.places if self.table.numbered else None,
+            keys=self.table.key_values(self.places),
         )
 
 
@@ -118,30 +122,14 @@ class Scored:
 class Answered:
     """Labelled rows, with the sets that a set classifier serves for them."""
 
-    table: Table
-    scores: NDArray[np.float64]  # (n, k) NaN in rows that it could not score
+    rows: Scored  # with NaN for scores where it could not score a row
     sets: NDArray[np.bool_]  # (n, k)
-    labels: NDArray[np.int32]  # (n,)
-    sums: NDArray[np.uint64]  # (n,) of what the model is given
     n_invalid: int  # rows that it could not score
 
     @property
     def n_rows(self) -> int:
         """How many rows there are."""
-        return len(self.labels)
-
-    @property
-    def grouped(self) -> bool:
-        """Whether they come in groups."""
-        return self.table.groups is not None
-
-    def check_some_scored(self, uri: str) -> None:
-        """Raise where the set classifier could score none of the rows."""
-        if self.n_invalid == self.n_rows:
-            raise InvalidDataError(
-                f"{uri} can score none of the {self.n_rows:,} rows of {self.table.what}; are they "
-                "of another kind?"
-            )
+        return self.rows.n_rows
 
     def sets_of(self, block: slice) -> NDArray[np.bool_]:
         """Return the sets of a block of rows."""
@@ -149,51 +137,58 @@ class Answered:
 
     def tally(self, constraints: Sequence[Constraint]) -> Tally:
         """Return the counts of the sets, claim by claim."""
-        groups, k = self.table.group_codes(), self.sets.shape[1]
-        return tally_blocks(self.sets_of, self.labels, constraints, k, groups)
+        groups, k = self.rows.group_codes(), self.sets.shape[1]
+        return tally_blocks(self.sets_of, self.rows.labels, constraints, k, groups)
 
     def count(self) -> Counts:
         """Return the counts of the sets, class by class."""
-        return count_blocks(self.sets_of, self.labels)
-
-    def cases(self, *, labelled: bool) -> Hashes:
-        """Return hashes of what the model is given, and of classes where asked for."""
-        return hashes.thin(case_hashes(self.sums, self.labels, labelled=labelled))
-
-    def keys(self) -> Hashes | None:
-        """Return hashes of what identifies the rows, None where no column does."""
-        return None if self.table.keys is None else hashes.thin(self.table.keys)
+        return count_blocks(self.sets_of, self.rows.labels)
 
     def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
         """Return all rows or at most so many, and their sets."""
-        places = row_numbers(self.n_rows)
-        if self.n_rows > most:
-            same = np.zeros_like(self.labels)
-            places = take_rows(places, keep_rows(self.table.hashes, same, np.array([most])))
-        codes = self.table.group_codes()
-        labels = self.labels[places]
-        sample = Sample(
-            scores=self.scores[places],
-            labels=labels,
-            weights=None,
-            groups=None if codes is None else codes[places],
-            cases=hashes.hash_cases(self.sums[places], labels),
-            places=places if self.table.numbered else None,
-            keys=self.table.key_values(places),
+        rows, sets = self.rows, self.sets
+        if rows.n_rows > most:
+            kept = keep_rows(rows.order, np.zeros_like(rows.labels), np.array([most]))
+            rows, sets = rows.take(kept), take_rows(sets, kept)
+        return rows.as_sample(None), sets
+
+
+def make_answered(
+    uri: str,
+    table: Table,
+    classes: tuple[str, ...],
+    labels: NDArray[np.int32],
+    sums: NDArray[np.uint64],
+    scores: NDArray[np.float64],
+    sets: NDArray[np.bool_],
+) -> Answered:
+    """Return what a set classifier answers to a table; raise where it can score none of the rows.
+
+    Rows that it could not score have NaN for scores.
+    """
+    n = len(labels)
+    invalid = fill_rows(n, np.bool_, lambda of: np.isnan(scores[of]).all(axis=1))
+    if invalid.all():
+        raise InvalidDataError(
+            f"{uri} can score none of the {n:,} rows of {table.what}; are they of another kind?"
         )
-        return sample, self.sets[places]
+    rows = Scored(
+        classes=classes,
+        table=table,
+        scores=scores,
+        labels=labels,
+        places=row_numbers(n),
+        sums=sums,
+        order=table.hashes,
+        keys=table.keys,
+        groups=table.groups,
+    )
+    return Answered(rows=rows, sets=sets, n_invalid=int(np.count_nonzero(invalid)))
 
 
 def row_numbers(n: int) -> NDArray[np.int64]:
     """Return the numbers of n rows, from 0."""
     return fill_rows(n, np.int64, lambda of: np.arange(of.start, of.stop))
-
-
-def case_hashes(
-    sums: NDArray[np.uint64], labels: NDArray[np.int32], *, labelled: bool
-) -> NDArray[np.uint64]:
-    """Return hashes of what the model is given, and of classes where asked for."""
-    return hashes.hash_cases(sums, labels if labelled else np.full_like(labels, UNLABELLED))
 
 
 def tally_blocks(

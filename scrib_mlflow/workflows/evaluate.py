@@ -109,7 +109,7 @@ def run(settings: Evaluate) -> Evaluation:
             n_invalid=answered.n_invalid,
             n_shared=None if overlap is None else overlap.n_shared,
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
-            grouped=record.group is None or answered.grouped,
+            grouped=record.group is None or answered.rows.groups is not None,
         )
         facts = _facts(done, overlapping=overlap is not None and overlap.excessive)
         which = f"{facts.which} of {messages.shown(table.record.source)}"
@@ -147,7 +147,7 @@ class FreshRows(NamedTuple):
         runs.log_table_input(table.some_rows(), table.record, table.label, context)
         LOGGER.info(f"loading {uri}, and {doing(self.engine_name, table.record.n_rows)}")
         answered = self.answer(uri, record)
-        return answered, compare_with_calibration(calibrated_by, answered)
+        return answered, compare_with_calibration(calibrated_by, answered.rows)
 
 
 def _facts(done: Evaluation, *, overlapping: bool) -> Facts:
@@ -274,8 +274,8 @@ def _measure(
         batch = features.iloc[start : start + settings.batch_rows].reset_index(drop=True)
         alone = len(batch) == len(features)
         part = slice(start, start + len(batch))
-        _, sets[part], invalid = answer(model, batch, classes, start, "data", alone=alone)
-        n_invalid += invalid
+        scores, sets[part] = answer(model, batch, classes, start, "data", alone=alone)
+        n_invalid += int(np.isnan(scores).all(axis=1).sum())
     groups = None
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))

@@ -9,7 +9,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow import messages, serving
-from scrib_mlflow.core.inputs import fill_rows, is_among
+from scrib_mlflow.core.inputs import is_among
 from scrib_mlflow.engines import local
 from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, SmokeTest, Tables
 from scrib_mlflow.engines.spark.scoring import ServedModel, score_table
@@ -17,7 +17,7 @@ from scrib_mlflow.engines.spark.tables import SparkTable, column, first_rows, re
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.registry import models
 from scrib_mlflow.rows import hashes, scoring
-from scrib_mlflow.rows.scored import Answered, Scored
+from scrib_mlflow.rows.scored import Answered, Scored, make_answered
 from scrib_mlflow.rows.scoring import Prepared, ScoringPlan
 from scrib_mlflow.rows.tables import as_typed, feature_names, label_indices
 
@@ -77,18 +77,8 @@ class SparkEngine(Engine[SparkTable]):
         _try(model, as_typed(some, schema), table.what)
         served = ServedModel(uri=uri, inputs=tuple(names), schema=schema, classes=classes)
         slim, sums, scores, sets = score_table(table, served, batch_rows)
-        n = table.record.n_rows
-        invalid = fill_rows(n, np.bool_, lambda of: np.isnan(scores[of]).all(axis=1))
-        answered = Answered(
-            table=slim,
-            scores=scores,
-            sets=sets,
-            labels=slim.indices(classes),
-            sums=sums,
-            n_invalid=int(np.count_nonzero(invalid)),
-        )
-        answered.check_some_scored(uri)
-        return answered
+        labels = slim.indices(classes)
+        return make_answered(uri, slim, classes, labels, sums, scores, sets)
 
 
 def _check_labels(table: SparkTable, classes: tuple[str, ...]) -> None:

@@ -168,7 +168,8 @@ class Slimmer:
         texts = [] if self.label is None else [self.label]
         slim: dict[str, Any] = {"row": hashes.row_hashes(rows, text=texts)}
         if self.known is not None:
-            slim["code"] = self._codes(rows[self.label], self.known)
+            # -1 for a label that is new; then the digest says that the table changed
+            slim["code"] = self.known.get_indexer(pd.Index(rows[self.label])).astype(np.int32)
         for option, name in self.named.items():
             slim[option] = hashes.key_hashes(rows[name])
             slim[f"value of {option}"] = batch.column(0).field(name)
@@ -189,15 +190,6 @@ class Slimmer:
         slim["error"] = pa.array([error or None for error in errors], pa.string())
         slim["name"] = pa.array(names, pa.string())
         return slim
-
-    def _codes(self, labels: pd.Series, known: pd.Index) -> NDArray[np.int32]:
-        codes = known.get_indexer(pd.Index(labels)).astype(np.int32)
-        if (codes < 0).any():
-            value = labels.iloc[int(np.argmin(codes))]
-            raise InvalidDataError(
-                f"{self.what} changed while it was read: the label {value!r} is new; run it again"
-            )
-        return codes
 
     def _bad_column(self, scores: NDArray[np.float64]) -> str:
         bad = np.flatnonzero(~np.isfinite(scores))
@@ -265,7 +257,8 @@ def _fill(
     matrices = [(f"s{j}", scores[:, j]) for j in range(k)]
     matrices += [(f"m{j}", sets[:, j]) for j in range(sets.shape[1])]
     digest = hashes.digest_sums(arrays["row"][:0])
-    done, bad = 0, BadRows(0, ("", ""))
+    done, n_bad = 0, 0
+    first_bad: list[tuple[str, str]] = []  # name and error, the first by name
     with ExitStack() as stack:
         writer = None
         for chunk in chunks:
@@ -276,7 +269,9 @@ def _fill(
             for name, into in [*arrays.items(), *matrices]:
                 into[part] = chunk.column(name).to_numpy()
             digest = digest + hashes.digest_sums(arrays["row"][part])
-            bad = bad.and_those_of(chunk)
+            bad = chunk.filter(chunk.column("error").is_valid()).select(["name", "error"])
+            n_bad += bad.num_rows
+            first_bad = sorted([*first_bad, *zip(*bad.to_pydict().values(), strict=True)])[:1]
             if read.named:
                 named = {name: f"value of {option}" for option, name in read.named.items()}
                 values = chunk.select([*named.values()]).rename_columns([*named])
@@ -286,33 +281,11 @@ def _fill(
         raise InvalidDataError(
             f"{read.what} changed while it was read; run it again when nothing writes to it"
         )
-    bad.check(read)
-    return arrays, scores, sets
-
-
-class BadRows(NamedTuple):
-    """Rows without scores: how many, and the name and the error of the first by name."""
-
-    n: int
-    first: tuple[str, str]
-
-    def and_those_of(self, chunk: pa.Table) -> BadRows:
-        """Return these and the bad rows of a chunk."""
-        bad = chunk.filter(chunk.column("error").is_valid())
-        if not bad.num_rows:
-            return self
-        pairs = zip(bad.column("name").to_pylist(), bad.column("error").to_pylist(), strict=True)
-        known = [self.first] if self.n else []
-        return BadRows(self.n + bad.num_rows, min([*known, *pairs]))
-
-    def check(self, read: SparkTable) -> None:
-        """Raise where there are any."""
-        if not self.n:
-            return
-        name, error = self.first
-        called = f"the row with {read.key} {name!r}" if read.key is not None else f"the row {name}"
-        others = f" and {self.n - 1:,} more" if self.n > 1 else ""
+    for name, error in first_bad:
+        row = f"the row {name}" if read.key is None else f"the row with {read.key} {name!r}"
+        others = f" and {n_bad - 1:,} more" if n_bad > 1 else ""
         raise ModelError(
-            f"the model cannot score {called} of {read.what}{others}: {error}; "
+            f"the model cannot score {row} of {read.what}{others}: {error}; "
             "drop or repair such rows"
         )
+    return arrays, scores, sets
