@@ -20,7 +20,6 @@ from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
 from scrib_mlflow.records import DataRecord, ScoreSource
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
-from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.scored import Answered, Scored, SetsOf, count_blocks, tally_blocks
 from scrib_mlflow.rows.scoring import ScoreOptions
 
@@ -179,7 +178,7 @@ class CalibrationRows:
     certify_data: DataRecord | None
     path_data: DataRecord | None
     n_shared: int  # certify rows that equal a fit row
-    cases: dict[str, Hashes]  # of all rows that were used, by what for
+    cases: dict[str, hashes.Hashes]  # of all rows that were used, by what for
     tried: SmokeTest | None  # fit rows; None where only scores are given
 
 

@@ -11,23 +11,21 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
-from scrib_mlflow import messages, serving
+from scrib_mlflow import errors, messages, serving
 from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.core.inputs import NAN, distinct_values, is_among, new_array, take_rows
 from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, SmokeTest, Tables
-from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import Base
 from scrib_mlflow.registry import models
 from scrib_mlflow.rows import hashes, scoring
 from scrib_mlflow.rows.scored import Answered, Scored, make_answered
-from scrib_mlflow.rows.scoring import Prepared, prepare, score
 from scrib_mlflow.rows.tables import Table, as_typed, counted, feature_names, read_rows
 
 TRIED_ROWS = 200  # answered by the logged model before it is registered
 CERTIFY, CERTIFY_WITH_PATH = 0.7, 0.9  # share of the rows, alone and with path_data
 
 
-def choose(ready: Sequence[Prepared], request: RowsRequest) -> NDArray[np.bool_] | None:
+def choose(ready: Sequence[scoring.Prepared], request: RowsRequest) -> NDArray[np.bool_] | None:
     """Return which rows of `data`, the first table, certify.
 
     None where a table of its own certifies, or nothing does.
@@ -40,7 +38,7 @@ def choose(ready: Sequence[Prepared], request: RowsRequest) -> NDArray[np.bool_]
     return chosen
 
 
-def _split(data: Prepared, request: RowsRequest) -> NDArray[np.bool_]:
+def _split(data: scoring.Prepared, request: RowsRequest) -> NDArray[np.bool_]:
     """Return which rows certify: by a seeded hash of the row, or of its group."""
     usual = CERTIFY if request.path_data is None else CERTIFY_WITH_PATH
     return split_rows(
@@ -56,10 +54,10 @@ def _split(data: Prepared, request: RowsRequest) -> NDArray[np.bool_]:
 
 def choose_as_calibrate(
     base: Base, table: Table, request: RowsRequest
-) -> tuple[Prepared, NDArray[np.bool_]]:
+) -> tuple[scoring.Prepared, NDArray[np.bool_]]:
     """Return the rows of data, not yet scored, and which of them calibrate would certify on."""
     model = models.load_model(base.uri)
-    (ready,) = prepare(model, scoring.input_example(base.uri), [table], request.scoring)
+    (ready,) = scoring.prepare(model, scoring.input_example(base.uri), [table], request.scoring)
     return ready, _split(ready, request)
 
 
@@ -72,14 +70,14 @@ def _check_groups(tables: Sequence[Table], chosen: NDArray[np.bool_] | None, gro
         both = is_among(groups, known)
         if both.any():
             value = table.source.take(np.flatnonzero(both)[:1], [group])[group].tolist()[0]
-            raise InvalidDataError(
+            raise errors.InvalidDataError(
                 f"{group} {value!r} has rows among those that certify and in {table.what}, so they "
                 "would not be independent; give every group to one of them"
             )
 
 
 def join_parts(
-    ready: Sequence[Prepared],
+    ready: Sequence[scoring.Prepared],
     rows: dict[str, Scored],
     chosen: NDArray[np.bool_] | None,
     tried: Callable[[Scored], SmokeTest | None],
@@ -109,7 +107,9 @@ def join_parts(
     )
 
 
-def _cases(ready: Sequence[Prepared], used: dict[str, Scored | None]) -> dict[str, hashes.Hashes]:
+def _cases(
+    ready: Sequence[scoring.Prepared], used: dict[str, Scored | None]
+) -> dict[str, hashes.Hashes]:
     """Return hashes of all rows that were used, by what for.
 
     Scores do not tell rows apart when they come again as inputs.
@@ -136,7 +136,7 @@ def _check_overlap(fit: Scored, certify: Scored, path: Scored | None, *, own_tab
     for rows, seen, certifying in compared:
         overlap = hashes.compare_rows(seen, certifying)
         if overlap.excessive:
-            raise InvalidDataError(
+            raise errors.InvalidDataError(
                 f"{overlap.n_shared:,} of the {overlap.n_rows:,} rows that certify stand in "
                 f"{rows.table.what} as well, where about "
                 f"{overlap.expected * overlap.n_rows:,.0f} would by chance, so they would prove "
@@ -166,7 +166,7 @@ def answer(
         if serving.NONE_SCORED in str(error) and not alone:
             return scores, sets
         msg = f"the model refuses rows {start} to {start + len(features) - 1} of {what}: "
-        raise InvalidDataError(msg + messages.reason(error)) from error
+        raise errors.InvalidDataError(msg + messages.reason(error)) from error
     scored = np.flatnonzero(answers["reason"] != "invalid_scores")
     if len(scored):
         scores[scored] = answers["scores"].to_numpy()[scored].tolist()
@@ -191,9 +191,9 @@ class LocalEngine(Engine[Table]):
         request: RowsRequest,
     ) -> CalibrationRows:
         """Score the rows of all tables, and return them by what they are for."""
-        ready = prepare(model, example, tables.all(), request.scoring)
+        ready = scoring.prepare(model, example, tables.all(), request.scoring)
         chosen = choose(ready, request)
-        rows = {each.table.what: score(each, request.scoring) for each in ready}
+        rows = {each.table.what: scoring.score(each, request.scoring) for each in ready}
 
         def first_rows(fit: Scored) -> SmokeTest | None:
             numbers = fit.places[:TRIED_ROWS]

@@ -10,9 +10,10 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -41,6 +42,7 @@ LOGGER = logging.getLogger(__name__)
 MANIFEST = "_scrib.json"
 PARTIAL, REPLACED = ".partial-", ".replaced-"  # what follows the output's name, before a number
 INVALID = "invalid_scores"
+LONGEST_ROW = 200  # characters of a row in an error
 SERVED = {  # columns and their types, those of the served model's signature
     "prediction": pa.string(),
     "abstain": pa.bool_(),
@@ -113,10 +115,10 @@ def answer_table(
     batch_rows: int,
 ) -> Iterator[Answers]:
     """Yield the answers to all rows in order, with their key columns, so many at a time."""
-    start = 0
+    params, start = {"explain": request.explain}, 0
     with messages.progress(what="answering data", unit="rows", total=source.n_rows) as bar:
         for rows, key in _batches(source, batch_rows, list(request.key)):
-            table = answer(model, rows[features], request, start)
+            table = answer(partial(model.predict, params=params), rows[features], request, start)
             for i, name in enumerate(request.key):
                 table = table.add_column(i, key.schema.field(name), key.column(name))
             yield table, hashes.digest_sums(hashes.row_hashes(rows))
@@ -151,35 +153,36 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def answer(model: PyFuncModel, rows: pd.DataFrame, request: PredictRequest, start: int) -> pa.Table:
+def answer(
+    predict: Callable[[pd.DataFrame], Any],
+    rows: pd.DataFrame,
+    request: PredictRequest,
+    start: int | None,
+) -> pa.Table:
     """Return one answer per row of features; a row that cannot be scored abstains.
 
-    `start` is the number of the first row in its table, for errors.
+    `start` is the number of the first row in its table, for errors; None where rows have none.
     """
-    whole = whole_rows(rows, request.inputs)
+    whole = _whole_rows(rows, request.inputs)
     # also where this batch has no gaps: one elsewhere may have made floats of whole numbers
-    typed = without_gaps(rows[whole], request.inputs)
-    answers = None
+    valid = _without_gaps(rows[whole], request.inputs)
+    answers: Any = request.invalid(0)
     try:
-        if len(typed):
-            answers = model.predict(typed, params={"explain": request.explain})
+        if len(valid):
+            answers = predict(valid)
     except MlflowException as error:
         if serving.NONE_SCORED not in str(error):
-            raise InvalidDataError(
-                f"the model refuses rows {start} to {start + len(rows) - 1} of data: "
-                f"{refusal(error)}"
-            ) from error
-    return complete(answers, whole, request)
-
-
-def complete(answers: Any, whole: NDArray[np.bool_], request: PredictRequest) -> pa.Table:
-    """Return one answer per row: those of whole rows, None if there are none; others abstain."""
+            which = f"{len(valid):,} rows of data that begin with "
+            which += str(valid.iloc[0].to_dict())[:LONGEST_ROW]
+            if start is not None:
+                which = f"rows {start} to {start + len(rows) - 1} of data"
+            raise InvalidDataError(f"the model refuses {which}: {_refusal(error)}") from error
 
     def typed(columns: Any) -> pa.Table:
         kinds = request.columns().items()
         return pa.table({name: pa.array(columns[name], type=kind) for name, kind in kinds})
 
-    table = typed(request.invalid(0) if answers is None else answers)
+    table = typed(answers)
     if table.num_rows == len(whole):
         return table
     padded = pa.concat_tables([table, typed(request.invalid(1))])
@@ -210,13 +213,13 @@ def none_scored(
     )
 
 
-def refusal(error: Exception) -> str:
+def _refusal(error: Exception) -> str:
     """Return why MLflow refuses rows, without the rows and the schema that it repeats before."""
     _, marker, why = str(error).rpartition("Error: ")
     return messages.reason(ValueError(why) if marker else error)
 
 
-def whole_rows(rows: pd.DataFrame, inputs: Schema | None) -> NDArray[np.bool_]:
+def _whole_rows(rows: pd.DataFrame, inputs: Schema | None) -> NDArray[np.bool_]:
     """Return which rows have a value wherever the signature asks for whole numbers or truths.
 
     MLflow refuses a batch for one that is missing, because pandas then holds the others as floats.
@@ -227,7 +230,7 @@ def whole_rows(rows: pd.DataFrame, inputs: Schema | None) -> NDArray[np.bool_]:
     return ~missing
 
 
-def without_gaps(rows: pd.DataFrame, inputs: Schema | None) -> pd.DataFrame:
+def _without_gaps(rows: pd.DataFrame, inputs: Schema | None) -> pd.DataFrame:
     """Return rows without missing values with the types that they would have had without gaps."""
     kinds = _gapless(rows, inputs)
     exact = {name: kind for name, kind in kinds.items() if _may_be(rows[name], kind)}

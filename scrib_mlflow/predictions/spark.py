@@ -15,23 +15,21 @@ from pyspark.sql import functions as F  # noqa: N812
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-from scrib_mlflow import serving
 from scrib_mlflow.engines.spark import session
 from scrib_mlflow.engines.spark.scoring import quietly
 from scrib_mlflow.engines.spark.tables import as_pattern, column, read, structure
-from scrib_mlflow.errors import InvalidDataError, OutputError
-from scrib_mlflow.predictions import answers as served_answers
+from scrib_mlflow.errors import OutputError
+from scrib_mlflow.predictions import answers
 from scrib_mlflow.predictions.answers import MANIFEST, PredictRequest, Written
 from scrib_mlflow.results import Predictions, to_json
 
-LONGEST_ROW = 200
 ANSWER = "scrib answer"
 AS_SPARK = {
     pa.string(): "string",
     pa.bool_(): "boolean",
     pa.int64(): "bigint",
     pa.list_(pa.string()): "array<string>",
-    served_answers.NUMBERS: "array<double>",
+    answers.NUMBERS: "array<double>",
 }
 Mode = Literal["error", "append", "overwrite"]
 
@@ -49,7 +47,7 @@ def open_table(options: dict[str, str], data: str, batch_rows: int) -> Iterator[
 
 def output_place(output: str) -> str:
     """Return an output as Spark writes it: a path of this machine with its scheme."""
-    path = served_answers.local_path(output)
+    path = answers.local_path(output)
     return output.rstrip("/") if path is None else f"file://{path.absolute().as_posix()}"
 
 
@@ -70,7 +68,7 @@ def check_free(spark: SparkSession, place: str, *, overwrite: bool) -> Mode:
     if system.getFileStatus(path).isDirectory() and not system.listStatus(path):
         return "append"  # to an empty folder, which is nothing
     ours = bool(system.exists(_at(spark, f"{place}/{MANIFEST}")[1]))
-    served_answers.check_replaceable(place, ours=ours, overwrite=overwrite)
+    answers.check_replaceable(place, ours=ours, overwrite=overwrite)
     return "overwrite"
 
 
@@ -80,16 +78,15 @@ def with_answers(
     """Return the key columns, and the answers to the features."""
     answer = _answer_function(frame.sparkSession, model_uri, request)
     answered = frame.withColumn(ANSWER, answer(structure(features)))
-    answers = column(ANSWER)
     return answered.select(
         *map(column, request.key),
-        *(answers.getField(name).alias(name) for name in request.columns()),
+        *(column(ANSWER).getField(name).alias(name) for name in request.columns()),
     )
 
 
-def read_back(answers: DataFrame, place: str, digest: str, request: PredictRequest) -> Written:
+def read_back(written: DataFrame, place: str, digest: str, request: PredictRequest) -> Written:
     """Return what was written, counted by file and by reason."""
-    reader = answers.sparkSession.read.schema(answers.schema)
+    reader = written.sparkSession.read.schema(written.schema)
     path = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
     files = reader.parquet(as_pattern(place))
     parts: Counter[str] = Counter()
@@ -97,7 +94,7 @@ def read_back(answers: DataFrame, place: str, digest: str, request: PredictReque
     for row in files.groupBy(path.alias("name"), "reason").count().collect():
         parts[row["name"]] += row["count"]
         reasons[row["reason"]] += row["count"]
-    key = answers.select(*map(column, request.key)).limit(0).toArrow().schema
+    key = written.select(*map(column, request.key)).limit(0).toArrow().schema
     kinds = dict(zip(key.names, key.types, strict=True)) | request.columns()
     columns = {name: str(kind) for name, kind in kinds.items()}
     return Written(digest=digest, columns=columns, parts=dict(parts), reasons=reasons)
@@ -144,20 +141,19 @@ def _every_row(served: Any, request: PredictRequest) -> Any:
     def every_row(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         waiting: list[pd.DataFrame] = []
         answering: Any = None
+
+        def predict(rows: pd.DataFrame) -> Any:
+            nonlocal answering
+            waiting.append(rows)
+            answering = answering or served(_take(waiting))
+            try:
+                return next(answering)
+            except MlflowException:
+                answering = None
+                raise
+
         for rows in batches:
-            whole = served_answers.whole_rows(rows, request.inputs)
-            typed = served_answers.without_gaps(rows[whole], request.inputs)
-            answers = None
-            if len(typed):
-                waiting.append(typed)
-                answering = answering or served(_take(waiting))
-                try:
-                    answers = next(answering)
-                except MlflowException as error:
-                    answering = None
-                    if serving.NONE_SCORED not in str(error):
-                        raise _refused(error, typed) from None
-            yield served_answers.complete(answers, whole, request).to_pandas()
+            yield answers.answer(predict, rows, request, None).to_pandas()
 
     return every_row
 
@@ -165,11 +161,3 @@ def _every_row(served: Any, request: PredictRequest) -> Any:
 def _take(waiting: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     while waiting:
         yield waiting.pop()
-
-
-def _refused(error: Exception, rows: pd.DataFrame) -> InvalidDataError:
-    first = str(rows.iloc[0].to_dict())[:LONGEST_ROW]
-    why = served_answers.refusal(error)
-    return InvalidDataError(
-        f"the model refuses {len(rows):,} rows of data that begin with {first}: {why}"
-    )

@@ -20,12 +20,11 @@ from mlflow.data.pandas_dataset import PandasDataset, from_pandas
 from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
+from scrib_mlflow import errors, messages
 from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import OVERALL
-from scrib_mlflow.errors import StoreError
-from scrib_mlflow.messages import reason, safe_names
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import ledger
 
@@ -64,7 +63,7 @@ def open_run(name: str) -> Iterator[str]:
             if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
                 run = stack.enter_context(mlflow.start_run(run_name=name, nested=True))
         except (MlflowException, OSError) as error:
-            raise StoreError(f"no run can be started: {reason(error)}") from error
+            raise errors.StoreError(f"no run can be started: {messages.reason(error)}") from error
         yield str(run.info.run_id)
 
 
@@ -125,7 +124,7 @@ def log_table_input(
 def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
     """Return metrics by name; on rows of the fit the prefix is ``fit_``."""
     values = {f"{prefix}{name}": float(getattr(report, name)) for name in REPORT_METRICS}
-    for name, safe in zip(report.classes, safe_names(report.classes), strict=True):
+    for name, safe in zip(report.classes, messages.safe_names(report.classes), strict=True):
         of_class = report.by_class[name]
         for metric, field in CLASS_METRICS.items():
             values[f"{prefix}{metric}/{safe}"] = float(getattr(of_class, field))
@@ -136,7 +135,7 @@ def certificate_metrics(
     certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
 ) -> dict[str, float]:
     """Return p-values by class and of the whole."""
-    safe = dict(zip(classes, safe_names(classes), strict=True))
+    safe = dict(zip(classes, messages.safe_names(classes), strict=True))
     values = {f"{prefix}p_value": certificate.p_value}
     for claim in certificate.claims:
         if claim.name in safe:

@@ -24,7 +24,6 @@ from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
 from scrib_mlflow.core import inputs as arrays
-from scrib_mlflow.core.inputs import fill_rows, new_array
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.messages import nearest, progress, reason
 from scrib_mlflow.records import DataRecord
@@ -362,7 +361,7 @@ class Table(TableLike):
         values, codes = self.labels
         place = f"column {self.label!r} of {self.what}"
         indices = label_indices(values, classes, place=place, codes=codes)
-        return fill_rows(len(codes), np.int32, lambda of: indices[codes[of]])
+        return arrays.fill_rows(len(codes), np.int32, lambda of: indices[codes[of]])
 
     def some_rows(self) -> pd.DataFrame:
         """Return the first rows."""
@@ -380,7 +379,7 @@ def group_codes(groups: NDArray[np.uint64] | None) -> NDArray[np.int64] | None:
     if groups is None:
         return None
     distinct = arrays.distinct_values(groups)
-    return fill_rows(len(groups), np.int64, lambda of: np.searchsorted(distinct, groups[of]))
+    return arrays.fill_rows(len(groups), np.int64, lambda of: np.searchsorted(distinct, groups[of]))
 
 
 def named_columns(
@@ -416,8 +415,8 @@ def read_rows(
     source = open_table(what, place, label)
     named = named_columns(what, {"key": key, "group": group}, source.columns, optional)
     n = (source.n_rows,)
-    row_hashes, codes = new_array(n, np.uint64), new_array(n, np.int32)
-    hashed = {option: new_array(n, np.uint64) for option in named}
+    row_hashes, codes = arrays.new_array(n, np.uint64), arrays.new_array(n, np.int32)
+    hashed = {option: arrays.new_array(n, np.uint64) for option in named}
     sums = hashes.digest_sums(row_hashes[:0])
     seen: list[tuple[slice, pd.Series]] = []
     texts = [] if label is None else [label]  # those of a csv are text, others may be numbers

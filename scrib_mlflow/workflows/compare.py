@@ -18,12 +18,10 @@ from scrib_mlflow.options import Compare
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import runs
-from scrib_mlflow.report import comparison, words
-from scrib_mlflow.report.facts import Summary
+from scrib_mlflow.report import comparison, facts, words
 from scrib_mlflow.results import to_json
+from scrib_mlflow.rows import scoring, tables
 from scrib_mlflow.rows.scored import Scored
-from scrib_mlflow.rows.scoring import score
-from scrib_mlflow.rows.tables import Table, named_columns
 from scrib_mlflow.workflows.calibrate import as_calibrate, find_base, rows_request
 
 LOGGER = logging.getLogger(__name__)
@@ -76,7 +74,7 @@ def run(settings: Compare) -> Compared:
         runs.log_table_input(table.some_rows(), table.record, settings.label, "compare")
         LOGGER.info(f"loading {base.uri}")
         ready, chosen = choose_as_calibrate(base, table, request)
-        fit = score(ready, request.scoring, ~chosen)
+        fit = scoring.score(ready, request.scoring, ~chosen)
         done = Compared(
             run_id=run_id,
             model_uri=base.uri,
@@ -87,7 +85,7 @@ def run(settings: Compare) -> Compared:
     return done
 
 
-def _with_trust(table: Table, settings: Compare) -> Table:
+def _with_trust(table: tables.Table, settings: Compare) -> tables.Table:
     """Return the rows with trust as a column that is no input of the model."""
     trust = settings.trust
     if trust is None:
@@ -96,7 +94,7 @@ def _with_trust(table: Table, settings: Compare) -> Table:
         raise InvalidSettingsError(
             f"trust names the label {settings.label!r}; name a column that does not know it"
         )
-    named = named_columns("data", {"trust": trust}, table.source.columns)
+    named = tables.named_columns("data", {"trust": trust}, table.source.columns)
     return replace(table, beside=(*table.beside, *named.values()))
 
 
@@ -153,5 +151,5 @@ def summary(done: Compared) -> str:
     return words.terminal(_summary(done, where))
 
 
-def _summary(done: Compared, where: str) -> Summary:
+def _summary(done: Compared, where: str) -> facts.Summary:
     return comparison.summary(done.comparison, done.model_uri, words.unread(done.data), where)

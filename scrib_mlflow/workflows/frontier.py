@@ -19,8 +19,7 @@ from scrib_mlflow.options import Frontier
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry
 from scrib_mlflow.registry import ledger, runs
-from scrib_mlflow.report import frontier as frontier_report, words
-from scrib_mlflow.report.facts import Summary
+from scrib_mlflow.report import facts, frontier as frontier_report, words
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
@@ -171,5 +170,5 @@ def summary(done: Explored) -> str:
     return words.terminal(_summary(done, f"Logged to run {done.run_id}."))
 
 
-def _summary(done: Explored, where: str) -> Summary:
+def _summary(done: Explored, where: str) -> facts.Summary:
     return frontier_report.summary(done.frontier, done.model_uri, rows_used(done), where)

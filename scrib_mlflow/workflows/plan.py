@@ -17,8 +17,7 @@ from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.report import words
 from scrib_mlflow.report.plan import plan_figure, plan_summary
 from scrib_mlflow.results import to_json
-from scrib_mlflow.rows.scored import Scored
-from scrib_mlflow.rows.tables import Table, read_rows
+from scrib_mlflow.rows import scored, tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def run(settings: PlanSettings) -> Planned:
     """Do what `plan` does."""
     with stores.short_waits():
         stores.check_stores()
-    table = read_rows("data", settings.data, settings.label, group=settings.group)
+    table = tables.read_rows("data", settings.data, settings.label, group=settings.group)
     planned = _plan(settings, table)
     with runs.open_run("plan") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
@@ -68,7 +67,7 @@ def run(settings: PlanSettings) -> Planned:
     return Planned(run_id=run_id, plan=planned)
 
 
-def _plan(settings: PlanSettings, table: Table) -> Plan:
+def _plan(settings: PlanSettings, table: tables.Table) -> Plan:
     values, codes = table.labels
     missing = values.isna().to_numpy()[codes]
     if missing.any():
@@ -102,7 +101,7 @@ def _plan(settings: PlanSettings, table: Table) -> Plan:
 
 
 def plan_certify(
-    settings: Calibrate, classes: tuple[str, ...], fit: Scored, certify: Scored
+    settings: Calibrate, classes: tuple[str, ...], fit: scored.Scored, certify: scored.Scored
 ) -> Plan:
     """Return what certify rows can certify, judging by the labels of the fit rows alone."""
     counts = fit.sizes * (certify.n_rows / fit.n_rows)

@@ -16,10 +16,8 @@ from scrib_mlflow.errors import InvalidSettingsError, OutputError
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
-from scrib_mlflow.predictions.answers import PredictRequest, Written
 from scrib_mlflow.records import Base, DataRecord, seal
 from scrib_mlflow.registry import models, runs, stores
-from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.results import PartRecord, Predictions, to_json
 from scrib_mlflow.rows import tables
 
@@ -50,7 +48,7 @@ class Job(NamedTuple):
     settings: Predict
     model: Base
     certificate_digest: str
-    request: PredictRequest
+    request: answers.PredictRequest
 
 
 def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predicted:
@@ -85,9 +83,9 @@ def run(settings: Predict) -> Predicted:
     with stores.short_waits():
         stores.check_stores()
         model = stores.find_model(settings.model_uri)
-        stored = read_stored(model.uri)
+        stored = models.read_stored(model.uri)
         signature = stores.model_info(model.uri).signature
-    request = PredictRequest(
+    request = answers.PredictRequest(
         record=stored.record,
         inputs=signature.inputs if signature else None,
         key=settings.key,
@@ -160,7 +158,7 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
     return Predicted(output=settings.output, predictions=record)
 
 
-def _some_scored(written: Written, n_rows: int) -> bool:
+def _some_scored(written: answers.Written, n_rows: int) -> bool:
     """Return whether any row could be scored; raise unless there is an answer to each row."""
     if written.n_rows != n_rows:
         raise OutputError(
@@ -171,7 +169,7 @@ def _some_scored(written: Written, n_rows: int) -> bool:
     return written.reasons[answers.INVALID] < n_rows
 
 
-def make_record(job: Job, written: Written, run_id: str) -> Predictions:
+def make_record(job: Job, written: answers.Written, run_id: str) -> Predictions:
     """Return what an output says of itself."""
     settings, n_rows = job.settings, written.n_rows
     abstained = {reason: n for reason, n in sorted(written.reasons.items()) if reason}

@@ -8,17 +8,15 @@ import numpy as np
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
-from scrib_mlflow import messages, serving
+from scrib_mlflow import errors, messages, serving
 from scrib_mlflow.core.inputs import is_among
 from scrib_mlflow.engines import local
 from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, SmokeTest, Tables
 from scrib_mlflow.engines.spark.scoring import ServedModel, score_table
 from scrib_mlflow.engines.spark.tables import SparkTable, column, first_rows, read_table
-from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.registry import models
 from scrib_mlflow.rows import hashes, scoring
 from scrib_mlflow.rows.scored import Answered, Scored, make_answered
-from scrib_mlflow.rows.scoring import Prepared, ScoringPlan
 from scrib_mlflow.rows.tables import as_typed, feature_names, label_indices
 
 if TYPE_CHECKING:
@@ -49,13 +47,13 @@ class SparkEngine(Engine[SparkTable]):
         """Score the rows of all tables with a model, and return them by what they are for."""
         some_rows = ((table, table.some_rows()) for table in tables.all())
         plans = scoring.plan_tables(model, example, some_rows, request.scoring)
-        ready: list[Prepared] = []
+        ready: list[scoring.Prepared] = []
         rows: dict[str, Scored] = {}
         for read, plan in zip(tables.all(), plans, strict=True):
             _check_labels(read, plan.scorer.classes)
             batch_rows = request.scoring.batch_rows
             table, sums, scores, _ = score_table(read, ServedModel.of(uri, plan), batch_rows)
-            ready.append(Prepared(table, table.indices(plan.scorer.classes), plan))
+            ready.append(scoring.Prepared(table, table.indices(plan.scorer.classes), plan))
             rows[read.what] = scoring.scored_rows(ready[-1], request.scoring.seed, scores, sums)
         chosen = local.choose(ready, request)
 
@@ -88,7 +86,9 @@ def _check_labels(table: SparkTable, classes: tuple[str, ...]) -> None:
         label_indices(table.labels, classes, place=place)
 
 
-def _find_rows(read: SparkTable, plan: ScoringPlan, parts: list[Scored]) -> SmokeTest | None:
+def _find_rows(
+    read: SparkTable, plan: scoring.ScoringPlan, parts: list[Scored]
+) -> SmokeTest | None:
     """Return some rows as the local engine reads them, with the scores found in Spark.
 
     They are fit rows, but a sorted table may begin with others only.
@@ -115,6 +115,6 @@ def _try(model: PyFuncModel, rows: Any, what: str) -> None:
         model.predict(rows, params={"explain": True})
     except MlflowException as error:
         if serving.NONE_SCORED not in str(error):
-            raise InvalidDataError(
+            raise errors.InvalidDataError(
                 f"the model refuses rows of {what}: {messages.reason(error)}"
             ) from error

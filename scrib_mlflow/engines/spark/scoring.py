@@ -36,7 +36,6 @@ from scrib_mlflow.engines.spark.tables import SparkTable, packed, rows_of, short
 from scrib_mlflow.errors import InvalidDataError, ModelError
 from scrib_mlflow.records import ScoreSource
 from scrib_mlflow.rows import hashes, tables
-from scrib_mlflow.rows.tables import NO_LABELS, LabelColumn, Source, Table
 
 if TYPE_CHECKING:
     from mlflow.types import Schema
@@ -76,7 +75,7 @@ class ServedModel:
 class ScoredTable(NamedTuple):
     """A table as the local engine knows it, with what a model gives for its rows."""
 
-    table: Table
+    table: tables.Table
     sums: NDArray[np.uint64]  # (n,) of what the model is given, or of scores where there is no more
     scores: NDArray[np.float64]  # (n, k) NaN in rows that a set classifier could not score
     sets: NDArray[np.bool_]  # (n, k) of a set classifier, (n, 0) of others
@@ -85,7 +84,7 @@ class ScoredTable(NamedTuple):
 def score_table(read: SparkTable, model: ServedModel, batch_rows: int) -> ScoredTable:
     """Let Spark score a table, or take the scores in its columns; raise for rows without scores."""
     known = None if read.labels is None else pd.Index(read.labels)
-    slimmer = Slimmer(what=read.what, label=read.label, known=known, named=read.named, model=model)
+    slimmer = Slimmer(label=read.label, known=known, named=read.named, model=model)
     spark = read.frame.sparkSession
     with settings(spark, {BATCH: str(batch_rows)}):
         wanted = [packed(read.frame)]
@@ -146,7 +145,6 @@ def quietly() -> Iterator[None]:
 class Slimmer:
     """What a worker makes of scored rows: it is sent to all of them."""
 
-    what: str  # the parameter that names the table
     label: str | None
     known: pd.Index | None  # the labels that the table has
     named: dict[str, str]  # columns by "key" and "group"
@@ -178,13 +176,12 @@ class Slimmer:
             slim |= {f"s{j}": scores[:, j] for j in range(scores.shape[1])}
             errors = [self._bad_column(row) for row in scores]
         else:
-            answers = batch.column(SCORES)
+            scores, answers = np.empty((len(rows), 0)), batch.column(SCORES)
             slim |= {field.name: answers.field(field.name) for field in answers.type}
             errors = slim["error"].to_pylist()
+        given = pd.DataFrame(scores)
         if model.inputs:
             given = tables.as_typed(rows[list(model.inputs)], model.schema)
-        else:
-            given = pd.DataFrame(scores)
         slim["sums"] = hashes.feature_sums(given)
         names = [self._name(rows, row) if error else None for row, error in enumerate(errors)]
         slim["error"] = pa.array([error or None for error in errors], pa.string())
@@ -193,11 +190,8 @@ class Slimmer:
 
     def _bad_column(self, scores: NDArray[np.float64]) -> str:
         bad = np.flatnonzero(~np.isfinite(scores))
-        return (
-            f"it has no finite score in column {self.model.score_columns[bad[0]]}"
-            if len(bad)
-            else ""
-        )
+        columns = [self.model.score_columns[j] for j in bad[:1]]
+        return f"it has no finite score in column {columns[0]}" if columns else ""
 
     def _name(self, rows: pd.DataFrame, row: int) -> str:
         """Return what a row is called: its key, or else its contents."""
@@ -217,19 +211,21 @@ def _collect(read: SparkTable, chunks: Iterable[pa.Table], model: ServedModel) -
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         arrays, scores, sets = _fill(read, chunks, model, path)
-        source = Source(
+        source = tables.Source(
             name=f"{read.what} {read.record.source}",
             columns=tuple(dict.fromkeys(read.beside)),
             n_rows=read.record.n_rows,
             held=ds.dataset(path, format="parquet") if read.named else pd.DataFrame(),
         )
         weakref.finalize(source, stack.pop_all().close)
-    table = Table(
+    table = tables.Table(
         what=read.what,
         source=source,
         record=read.record,
         label=read.label,
-        labels=NO_LABELS if read.labels is None else LabelColumn(read.labels, arrays["code"]),
+        labels=tables.NO_LABELS
+        if read.labels is None
+        else tables.LabelColumn(read.labels, arrays["code"]),
         hashes=arrays["row"],
         key=read.key,
         keys=arrays.get("key"),
@@ -281,7 +277,8 @@ def _fill(
         raise InvalidDataError(
             f"{read.what} changed while it was read; run it again when nothing writes to it"
         )
-    for name, error in first_bad:
+    if first_bad:
+        name, error = first_bad[0]
         row = f"the row {name}" if read.key is None else f"the row with {read.key} {name!r}"
         others = f" and {n_bad - 1:,} more" if n_bad > 1 else ""
         raise ModelError(
