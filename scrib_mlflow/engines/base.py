@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -122,16 +121,7 @@ class Engine(ABC, Generic[T]):
     """What reads and scores rows; its tables are its own."""
 
     @abstractmethod
-    def read_table(
-        self,
-        what: str,
-        place: str,
-        label: str | None,
-        *,
-        key: str | None,
-        group: str | None,
-        optional: Collection[str] = (),
-    ) -> T:
+    def read_table(self, what: str, place: str, label: str | None, **named: Any) -> T:
         """Read rows, as `rows.tables.read_rows` does; `what` is the option that names them."""
 
     def read_tables(self, request: RowsRequest) -> Tables[T]:

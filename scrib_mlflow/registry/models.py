@@ -73,7 +73,13 @@ def read_stored(uri: str) -> Stored:
         info = mlflow.models.get_model_info(uri)  # unlike Model.load, it takes models:/m-ID
         artifacts = info.flavors["python_function"].get("artifacts", {})
         file = artifacts["scrib"]["path"]
-        path = mlflow.artifacts.download_artifacts(artifact_uri=f"{_files(uri)}/{file}")
+        folder = uri
+        if re.fullmatch(
+            r"models:/m-[^/]+", uri
+        ):  # MLflow finds no file by models:/m-ID with a path
+            logged = mlflow.MlflowClient().get_logged_model(uri.removeprefix("models:/"))
+            folder = str(logged.artifact_location)
+        path = mlflow.artifacts.download_artifacts(artifact_uri=f"{folder}/{file}")
     except (KeyError, MlflowException, OSError) as error:
         raise ModelError(
             f"{uri} is no set classifier of scrib_mlflow; make one of it with calibrate"
@@ -85,14 +91,6 @@ def read_stored(uri: str) -> Stored:
             f"scrib.json of {uri} holds a {type(record).__name__}, not a set classifier"
         )
     return Stored(record, text)
-
-
-def _files(uri: str) -> str:
-    """Return where a model's files are; MLflow finds none by models:/m-ID with a path."""
-    model_id = uri.removeprefix("models:/")
-    if "/" in model_id or not model_id.startswith("m-"):
-        return uri
-    return str(mlflow.MlflowClient().get_logged_model(model_id).artifact_location)
 
 
 def check_alias(alias: str) -> None:

@@ -74,7 +74,7 @@ def case_hashes(
 
 def feature_sums(features: pd.DataFrame) -> NDArray[np.uint64]:
     """Return sums over the features of each row, which its hash is made of, with its class."""
-    return _row_sums(features, np.float32, ())
+    return _row_sums(features, np.float32)
 
 
 def hash_cases(
@@ -83,7 +83,7 @@ def hash_cases(
     """Return the hashes of rows from the sums of their features, and from their classes."""
 
     def hashed(of: slice) -> NDArray[np.uint64]:
-        return mix(sums[of] + _row_sums(pd.DataFrame({LABEL: labels[of]}), np.float32, ()))
+        return mix(sums[of] + feature_sums(pd.DataFrame({LABEL: labels[of]})))
 
     return fill_rows(len(sums), np.uint64, hashed)
 
@@ -99,7 +99,9 @@ def row_hashes(
     return mix(_row_sums(table, number, text))
 
 
-def _row_sums(table: pd.DataFrame, number: DTypeLike, text: Collection[str]) -> NDArray[np.uint64]:
+def _row_sums(
+    table: pd.DataFrame, number: DTypeLike, text: Collection[str] = ()
+) -> NDArray[np.uint64]:
     total = np.zeros(len(table), dtype=np.uint64)
     for name in table.columns:
         values = _uncoded(table[name])

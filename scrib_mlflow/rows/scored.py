@@ -16,7 +16,7 @@ from scrib_mlflow.core.certificate import Sample, Tally
 from scrib_mlflow.core.certificate.claims import tally_answers
 from scrib_mlflow.core.certificate.split import class_quotas, class_weights, keep_rows
 from scrib_mlflow.core.counts import Counts, add_counts, certain_and_wrong, count_sets
-from scrib_mlflow.core.inputs import class_sizes, distinct_values, fill_rows, row_blocks, take_rows
+from scrib_mlflow.core.inputs import class_sizes, fill_rows, row_blocks, take_rows
 from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
@@ -46,16 +46,6 @@ class Scored:
     def n_rows(self) -> int:
         """How many rows there are."""
         return len(self.labels)
-
-    @property
-    def n_groups(self) -> int | None:
-        """How many groups they come in, None where they come in none."""
-        return None if self.groups is None else len(distinct_values(self.groups))
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many rows each class has."""
-        return class_sizes(self.labels, len(self.classes))
 
     @property
     def record(self) -> DataRecord:

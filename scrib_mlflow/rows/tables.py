@@ -212,9 +212,8 @@ def label_indices(
     Where the values are the distinct ones of a column, `codes` say which of them each row has; they
     tell which row is to blame.
     """
-    labels = np.asarray(values.astype(object).where(values.notna(), None))
-    if values.dtype.kind in "iufb":
-        labels = np.asarray(values)
+    plain = values.dtype.kind in "iufb"
+    labels = np.asarray(values if plain else values.astype(object).where(values.notna(), None))
     try:
         if labels.dtype == np.object_ and not {*labels} <= {*classes}:
             texts = [str(value) for value in labels]
@@ -400,20 +399,14 @@ def named_columns(
 
 
 def read_rows(
-    what: str,
-    place: str,
-    label: str | None,
-    *,
-    key: str | None = None,
-    group: str | None = None,
-    optional: Collection[str] = (),
+    what: str, place: str, label: str | None, optional: Collection[str] = (), **options: str | None
 ) -> Table:
     """Return the table at a path or URI, digested.
 
-    Key and group name columns, which may be missing where `optional` holds "key" or "group".
+    The options key and group name columns, which may be missing if `optional` holds the option.
     """
     source = open_table(what, place, label)
-    named = named_columns(what, {"key": key, "group": group}, source.columns, optional)
+    named = named_columns(what, options, source.columns, optional)
     n = (source.n_rows,)
     row_hashes, codes = arrays.new_array(n, np.uint64), arrays.new_array(n, np.int32)
     hashed = {option: arrays.new_array(n, np.uint64) for option in named}

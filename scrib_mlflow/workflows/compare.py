@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scrib_mlflow.core.inputs import check_trust, labels_for
 from scrib_mlflow.core.studies import Comparison, compare_rules
@@ -103,6 +102,11 @@ def _compare(settings: Compare, scored: Scored) -> Comparison:
     which = "first split" if drawn == 1 else f"first {drawn} splits"
     also = f", and drawing curves of the {which}" * (drawn > 0)
     LOGGER.info(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
+    trust = {}
+    if settings.trust is not None:
+        column = scored.table.source.take(scored.places, [settings.trust])[settings.trust]
+        values = column.to_numpy(dtype=np.object_, na_value=np.nan)
+        trust[settings.trust] = check_trust(values, len(values))
     return compare_rules(
         scored.scores,
         labels_for(scored.labels, scored.classes),
@@ -110,19 +114,13 @@ def _compare(settings: Compare, scored: Scored) -> Comparison:
         classes=scored.classes,
         overall_target=settings.overall_target,
         waive=settings.waive,
-        trust={} if settings.trust is None else {settings.trust: _trust(scored, settings.trust)},
+        trust=trust,
         groups=scored.groups,
         repeats=settings.repeats,
         curves=settings.curves,
         seed=settings.seed,
         progress=lambda turns: progress(turns, what="comparing", unit="splits"),
     )
-
-
-def _trust(scored: Scored, name: str) -> NDArray[np.float64]:
-    column = scored.table.source.take(scored.places, [name])[name]
-    values = column.to_numpy(dtype=np.object_, na_value=np.nan)
-    return check_trust(values, len(values))
 
 
 def _log(done: Compared, base: Base) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scrib_mlflow.core.certificate import Plan, make_plan, split_rows
-from scrib_mlflow.core.inputs import check_classes
+from scrib_mlflow.core.inputs import check_classes, class_sizes, distinct_values
 from scrib_mlflow.core.targets import enforced, known_classes
 from scrib_mlflow.errors import InvalidLabelsError
 from scrib_mlflow.options import Calibrate, Plan as PlanSettings
@@ -104,12 +104,12 @@ def plan_certify(
     settings: Calibrate, classes: tuple[str, ...], fit: scored.Scored, certify: scored.Scored
 ) -> Plan:
     """Return what certify rows can certify, judging by the labels of the fit rows alone."""
-    counts = fit.sizes * (certify.n_rows / fit.n_rows)
+    counts = class_sizes(fit.labels, len(classes)) * (certify.n_rows / fit.n_rows)
     return make_plan(
         {name: round(float(count)) for name, count in zip(classes, counts, strict=True)},
         enforced(settings.risk_targets, classes, settings.waive),
         level=1 - settings.confidence,
-        n_groups=certify.n_groups,
+        n_groups=None if certify.groups is None else len(distinct_values(certify.groups)),
     )
 
 

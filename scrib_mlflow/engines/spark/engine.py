@@ -72,7 +72,13 @@ class SparkEngine(Engine[SparkTable]):
         leave_out = [str(table.label), *table.beside]
         names = feature_names(table.what, table.frame.columns, schema, leave_out)
         some = first_rows(table.frame.select(*map(column, names)), scoring.TRIED)
-        _try(model, as_typed(some, schema), table.what)
+        try:
+            model.predict(as_typed(some, schema), params={"explain": True})
+        except MlflowException as error:
+            if serving.NONE_SCORED not in str(error):  # the columns are not what it takes
+                raise errors.InvalidDataError(
+                    f"the model refuses rows of {table.what}: {messages.reason(error)}"
+                ) from error
         served = ServedModel(uri=uri, inputs=tuple(names), schema=schema, classes=classes)
         slim, sums, scores, sets = score_table(table, served, batch_rows)
         labels = slim.indices(classes)
@@ -107,14 +113,3 @@ def _find_rows(
             scores = rows.scores[[numbers[int(sums[i])] for i in some]]
             return SmokeTest(features.iloc[some].reset_index(drop=True), scores)
     return None
-
-
-def _try(model: PyFuncModel, rows: Any, what: str) -> None:
-    """Raise where the model refuses rows altogether: their columns are not what it takes."""
-    try:
-        model.predict(rows, params={"explain": True})
-    except MlflowException as error:
-        if serving.NONE_SCORED not in str(error):
-            raise errors.InvalidDataError(
-                f"the model refuses rows of {what}: {messages.reason(error)}"
-            ) from error

@@ -115,19 +115,17 @@ def read_table(
     what: str,
     place: str,
     label: str | None,
-    *,
-    key: str | None,
-    group: str | None,
     optional: Collection[str] = (),
+    **options: str | None,
 ) -> SparkTable:
-    """Return a table, digested; a column that key or group names may be missing if `optional`."""
+    """Return a table, digested; the options are those of `rows.tables.read_rows`."""
     frame = read(spark, what, place)
     if label is not None and label not in frame.columns:
         raise InvalidDataError(
             f"{what} {place} has no column {label!r} for the labels; "
             f"{nearest(label, frame.columns)}"
         )
-    named = named_columns(what, {"key": key, "group": group}, frame.columns, optional)
+    named = named_columns(what, options, frame.columns, optional)
     check_columns(frame, what, {"label": label, **named})
     digest, n = digest_rows(frame, label)
     return SparkTable(
