@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,8 @@ def open_run(name: str) -> Iterator[str]:
 def resumed(run_id: str) -> Iterator[None]:
     """Make a run the active one, if it is not."""
     active = mlflow.active_run()
-    if active is not None and active.info.run_id == run_id:
-        yield
-        return
-    with mlflow.start_run(run_id=run_id, nested=active is not None):
+    same = active is not None and active.info.run_id == run_id
+    with nullcontext() if same else mlflow.start_run(run_id=run_id, nested=active is not None):
         yield
 
 

@@ -345,10 +345,6 @@ class Table(TableLike):
     groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
     numbered: bool = True  # whether rows have a number; those that Spark read have none
 
-    def group_codes(self) -> NDArray[np.int64] | None:
-        """Return the group of each row as a number from 0, None without groups."""
-        return group_codes(self.groups)
-
     def identities(self) -> NDArray[np.uint64]:
         """Return (n,) hashes of what identifies each row: its key, or else its contents."""
         return self.hashes if self.keys is None else self.keys

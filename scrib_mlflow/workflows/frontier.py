@@ -90,7 +90,7 @@ def run(settings: Frontier) -> Explored:
             model_uri=base.uri,
             data=scored.record,
             use=use,
-            frontier=_draw(settings, scored, chosen, table.group_codes()),
+            frontier=_draw(settings, scored, chosen),
         )
         _log(done, base)
     return done
@@ -104,16 +104,14 @@ def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> Led
     return ledger.enter(run_id, data.digest, json.dumps(tested), level, settings.ledger, looks=True)
 
 
-def _draw(
-    settings: Frontier,
-    scored: Scored,
-    chosen: NDArray[np.bool_],
-    groups: NDArray[np.int64] | None,
-) -> TargetFrontier:
-    """Sweep targets over rows in an order of their own, so that a table's does not matter."""
+def _draw(settings: Frontier, scored: Scored, chosen: NDArray[np.bool_]) -> TargetFrontier:
+    """Sweep targets over rows in an order of their own, so that a table's does not matter.
+
+    `chosen` are the rows of the table that would certify.
+    """
     alike = calibrate.as_calibrate(settings)
     order = np.argsort(scored.cases(), kind="stable")
-    codes = scored.group_codes()
+    codes, groups = scored.group_codes(), scored.table.groups
     LOGGER.info(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
     classes = scored.classes
     return draw_frontier(

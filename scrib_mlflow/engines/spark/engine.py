@@ -50,10 +50,18 @@ class SparkEngine(Engine[SparkTable]):
         ready: list[scoring.Prepared] = []
         rows: dict[str, Scored] = {}
         for read, plan in zip(tables.all(), plans, strict=True):
-            _check_labels(read, plan.scorer.classes)
-            batch_rows = request.scoring.batch_rows
-            table, sums, scores, _ = score_table(read, ServedModel.of(uri, plan), batch_rows)
-            ready.append(scoring.Prepared(table, table.indices(plan.scorer.classes), plan))
+            scorer = plan.scorer
+            _check_labels(read, scorer.classes)
+            served = ServedModel(
+                uri=uri,
+                inputs=plan.inputs,
+                schema=scorer.model.metadata.get_input_schema(),
+                classes=scorer.classes,
+                source=scorer.source,
+                score_columns=plan.columns,
+            )
+            table, sums, scores, _ = score_table(read, served, request.scoring.batch_rows)
+            ready.append(scoring.Prepared(table, table.indices(scorer.classes), plan))
             rows[read.what] = scoring.scored_rows(ready[-1], request.scoring.seed, scores, sums)
         chosen = local.choose(ready, request)
 

@@ -40,8 +40,6 @@ from scrib_mlflow.rows import hashes, tables
 if TYPE_CHECKING:
     from mlflow.types import Schema
 
-    from scrib_mlflow.rows.scoring import ScoringPlan
-
 SCORES = "scrib scores"  # struct of s0, s1, …, of m0, m1, … for sets, and of error
 BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS_EACH = 500_000  # that Spark hands to the driver at a time
@@ -58,18 +56,6 @@ class ServedModel:
     classes: tuple[str, ...]
     source: ScoreSource | None = None  # None for a set classifier
     score_columns: tuple[str, ...] = ()  # that hold the scores; none where the model gives them
-
-    @classmethod
-    def of(cls, uri: str, plan: ScoringPlan) -> ServedModel:
-        """Return the classifier that a plan is for."""
-        return cls(
-            uri=uri,
-            inputs=plan.inputs,
-            schema=plan.scorer.model.metadata.get_input_schema(),
-            classes=plan.scorer.classes,
-            source=plan.scorer.source,
-            score_columns=plan.columns,
-        )
 
 
 class ScoredTable(NamedTuple):

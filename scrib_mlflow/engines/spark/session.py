@@ -71,9 +71,8 @@ def settings(active: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, old in before.items():
-            if old is None:
-                active.conf.unset(name)
-            else:
+            active.conf.unset(name)
+            if old is not None:
                 active.conf.set(name, old)
 
 
