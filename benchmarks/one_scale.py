@@ -28,7 +28,7 @@ PART = 250_000  # rows drawn at a time
 TARGET = 0.05
 EVERY = 0.02  # seconds between two looks at the memory
 FUNCTIONS = {  # whose time is whose: of the local engine or of Spark's
-    "reading": ("read_source", "read_table"),
+    "reading": ("read_rows", "read_table"),
     "scoring": ("score", "score_table"),
     "fitting": ("draw_path",),
     "certifying": ("certify_path",),

@@ -128,8 +128,7 @@ def rule_sets(
         sets = optimal_sets(rule, scores)
     else:
         known = "'thresholds', 'optimal', 'selective' and 'top1'"
-        msg = f"unknown kind of rule {kind!r}; known are {known}"
-        raise ValueError(msg)
+        raise ValueError(f"unknown kind of rule {kind!r}; known are {known}")
     return sets & valid_rows(rule, scores)[:, None]
 
 
@@ -278,8 +277,7 @@ def read_scores(output: Any, source: Mapping[str, Any], k: int) -> NDArray[np.fl
             scores = np.exp(scores - scores.max(axis=1, keepdims=True))
             scores /= scores.sum(axis=1, keepdims=True)
     if scores.ndim != 2 or scores.shape[1] != k:
-        msg = f"the model gave scores of shape {scores.shape}, not (rows, {k})"
-        raise ValueError(msg)
+        raise ValueError(f"the model gave scores of shape {scores.shape}, not (rows, {k})")
     return scores
 
 
@@ -298,8 +296,7 @@ def _floats(value: Any) -> NDArray[np.float64]:
     if array.dtype == np.object_:
         array = np.array(array.tolist())
     if array.dtype.kind not in "fiubO":
-        msg = f"values of type {array.dtype} are not numbers"
-        raise TypeError(msg)
+        raise TypeError(f"values of type {array.dtype} are not numbers")
     return array.astype(np.float64)
 
 

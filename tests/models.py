@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from scrib_mlflow.rows import tables
+from scrib_mlflow.rows import hashes, tables
 
 CLASSES = ("easy", "hard", "middle")
 FEATURES = [f"x{i}" for i in range(4)]
@@ -46,6 +46,16 @@ def draw_table(n=600, *, seed=0):
 def read_table(name, place, label):
     """Return all rows of a table."""
     return pd.concat(tables.open_table(name, place, label).batches(), ignore_index=True)
+
+
+def case_hashes(features, labels):
+    """Return a hash of the features of each row, and of its class."""
+    return hashes.hash_cases(hashes.feature_sums(features), labels)
+
+
+def digest(table):
+    """Return the digest of all rows."""
+    return hashes.digest_of(table.columns, hashes.digest_sums(hashes.row_hashes(table)))
 
 
 def fit_pipeline(table):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrib_mlflow.errors import InvalidSettingsError
 from scrib_mlflow.options import EngineName, SparkOptions
@@ -20,7 +20,7 @@ def doing(name: EngineName, n_rows: int) -> str:
 
 
 @contextmanager
-def open_engine(name: EngineName, spark_options: SparkOptions | None) -> Iterator[Engine]:
+def open_engine(name: EngineName, spark_options: SparkOptions | None) -> Iterator[Engine[Any]]:
     """Yield the engine that is asked for, and close what it had to open."""
     options = session_options(name, spark_options)
     if name == "local":

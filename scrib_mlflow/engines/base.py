@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.certificate import Sample, Tally, make_certificate
+from scrib_mlflow.core.certificate import Sample, make_certificate
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import SetReport, report_counts
 from scrib_mlflow.core.rules import Rule
@@ -19,62 +19,45 @@ from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
 from scrib_mlflow.records import DataRecord, ScoreSource
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
-from scrib_mlflow.rows.hashes import Hashes
-from scrib_mlflow.rows.scored import Answered, Scored, TableLike
+from scrib_mlflow.rows.scored import Answered, Scored, SetsOf, count_blocks, tally_blocks
 from scrib_mlflow.rows.scoring import ScoreOptions
 
 ANY_TARGET = Targets(risk_targets=0.5, overall_target=0.5)  # bounds do not depend on it
 T = TypeVar("T")
-CERTIFY, CERTIFY_WITH_PATH = 0.7, 0.9  # share of the rows, alone and with path_data
 SHOWN_SCORES = 10_000_000  # rows times classes that figures are drawn of; counts are of all rows
 
 
 def report_rule(rows: Scored, rule: Rule, classes: tuple[str, ...], confidence: float) -> SetReport:
     """Measure a rule on all rows of a part."""
-    report = report_counts(rows.count(rule), classes, confidence, counted=True)
-    if rows.n_groups is None:
-        return report
-    (tally,) = rows.tallies([rule], make_constraints(ANY_TARGET, classes))
-    return with_groups(report, tally)
+    groups = rows.group_codes()
+    return report_sets(rows.sets_of(rule), rows.labels, groups, classes, confidence)
 
 
 def report_answers(rows: Answered, classes: tuple[str, ...], confidence: float) -> SetReport:
     """Measure the sets that rows were served."""
-    report = report_counts(rows.count(), classes, confidence, counted=True)
-    if not rows.grouped:
+    labels, groups = rows.rows.labels, rows.rows.group_codes()
+    return report_sets(rows.sets_of, labels, groups, classes, confidence)
+
+
+def report_sets(
+    sets_of: SetsOf,
+    labels: NDArray[np.int32],
+    groups: NDArray[np.int64] | None,
+    classes: tuple[str, ...],
+    confidence: float,
+) -> SetReport:
+    """Measure sets, which a function gives for each block of rows.
+
+    With groups the bounds heed them; the paper's cannot, and is undefined.
+    """
+    counts = count_blocks(sets_of, labels)
+    report = report_counts(counts, classes, confidence, counted=True)
+    if groups is None:
         return report
-    return with_groups(report, rows.tally(make_constraints(ANY_TARGET, classes)))
-
-
-def compare_with_calibration(run_id: str, rows: Answered) -> hashes.Overlap | None:
-    """Compare rows with those that a calibration used, None where these are not at hand.
-
-    Rows that drew a path have no label, so their comparison leaves labels out.
-    """
-    known = runs.read_row_hashes(run_id) if run_id else {}
-    asked: list[tuple[tuple[str, ...], Hashes | None]] = [
-        (("fit", "certify"), rows.cases(labelled=True)),
-        (("path",), rows.cases(labelled=False)),
-        (("fit keys", "certify keys", "path keys"), rows.keys()),
-    ]
-    found = []
-    for parts, own in asked:
-        seen = [known[part] for part in parts if part in known]
-        if seen and own is not None:
-            modulus = max(own.modulus, *(kept for _, kept in seen))
-            used = np.concatenate([kept for kept, _ in seen])
-            found.append(hashes.compare_rows(used, own.values, modulus))
-    return max(found, key=lambda each: (each.excessive, each.n_shared), default=None)
-
-
-def with_groups(report: SetReport, tally: Tally) -> SetReport:
-    """Return a report whose bounds heed the groups of rows; the paper's cannot, and is undefined.
-
-    The tally is of claims about each class and about all of them.
-    """
-    claimed = make_constraints(ANY_TARGET, report.classes)
-    found = make_certificate(tally, claimed, report.classes, level=1 - report.confidence)
-    bounds = {claim.name: claim.risk_upper for claim in found.claims}
+    claims = make_constraints(ANY_TARGET, classes)
+    tally = tally_blocks(sets_of, labels, claims, len(classes), groups)
+    certificate = make_certificate(tally, claims, classes, level=1 - report.confidence)
+    bounds = {claim.name: claim.risk_upper for claim in certificate.claims}
     return replace(
         report,
         overall_risk_upper=bounds[OVERALL],
@@ -83,6 +66,27 @@ def with_groups(report: SetReport, tally: Tally) -> SetReport:
             for name, each in report.by_class.items()
         },
     )
+
+
+def compare_with_calibration(run_id: str, rows: Scored) -> hashes.Overlap | None:
+    """Compare rows with those that a calibration used, None where these are not at hand.
+
+    Rows that drew a path have no label, so their comparison leaves labels out.
+    """
+    known = runs.read_row_hashes(run_id) if run_id else {}
+    compared: list[tuple[tuple[str, ...], NDArray[np.uint64] | None]] = [
+        (("fit", "certify"), rows.cases()),
+        (("path",), rows.cases(labelled=False)),
+        (("fit keys", "certify keys", "path keys"), rows.keys),
+    ]
+    overlaps = []
+    for parts, fresh in compared:
+        seen = [known[part] for part in parts if part in known]
+        if seen and fresh is not None:
+            modulus = max(hashes.thinning(len(fresh)), *(modulus for _, modulus in seen))
+            used = np.concatenate([values for values, _ in seen])
+            overlaps.append(hashes.compare_rows(used, fresh, modulus))
+    return max(overlaps, key=lambda each: (each.excessive, each.n_shared), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,32 +104,6 @@ class RowsRequest:
     waive: tuple[str, ...] = ()
 
 
-class Engine(Protocol):
-    """What reads and scores rows; its tables are its own."""
-
-    def read_tables(self, request: RowsRequest) -> Tables[Any]:
-        """Read what a calibration is given."""
-
-    def make_parts(
-        self, tables: Tables[Any], model: PyFuncModel, uri: str, example: Any, request: RowsRequest
-    ) -> CalibrationRows:
-        """Score the rows of all tables with a model, and return them by what they are for."""
-
-    def read_fresh(
-        self,
-        place: str,
-        label: str,
-        *,
-        key: str | None,
-        group: str | None,
-        optional: Collection[str] = (),
-    ) -> TableLike:
-        """Read labelled rows; a column that key or group names may be missing if `optional`."""
-
-    def answer(self, uri: str, table: Any, classes: tuple[str, ...], batch_rows: int) -> Answered:
-        """Let a registered set classifier answer the rows of a table."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables(Generic[T]):
     """The tables of a calibration, as its engine reads them."""
@@ -137,6 +115,37 @@ class Tables(Generic[T]):
     def all(self) -> list[T]:
         """Return every table that there is."""
         return [each for each in (self.data, self.certify, self.path) if each is not None]
+
+
+class Engine(ABC, Generic[T]):
+    """What reads and scores rows; its tables are its own."""
+
+    @abstractmethod
+    def read_table(self, what: str, place: str, label: str | None, **named: Any) -> T:
+        """Read rows, as `rows.tables.read_rows` does; `what` is the option that names them."""
+
+    def read_tables(self, request: RowsRequest) -> Tables[T]:
+        """Read what a calibration is given."""
+
+        def read(what: str, place: str, label: str | None) -> T:
+            return self.read_table(what, place, label, key=request.key, group=request.group)
+
+        label, certify, path = request.scoring.label, request.certify_data, request.path_data
+        return Tables(
+            data=read("data", request.data, label),
+            certify=None if certify is None else read("certify_data", certify, label),
+            path=None if path is None else read("path_data", path, None),
+        )
+
+    @abstractmethod
+    def make_parts(
+        self, tables: Tables[T], model: PyFuncModel, uri: str, example: Any, request: RowsRequest
+    ) -> CalibrationRows:
+        """Score the rows of all tables with a model, and return them by what they are for."""
+
+    @abstractmethod
+    def answer(self, uri: str, table: T, classes: tuple[str, ...], batch_rows: int) -> Answered:
+        """Let a registered set classifier answer the rows of a table."""
 
 
 class SmokeTest(NamedTuple):
@@ -159,33 +168,16 @@ class CalibrationRows:
     certify_data: DataRecord | None
     path_data: DataRecord | None
     n_shared: int  # certify rows that equal a fit row
-    cases: dict[str, Hashes]  # of all rows that were used, by what for
+    cases: dict[str, hashes.Hashes]  # of all rows that were used, by what for
     tried: SmokeTest | None  # fit rows; None where only scores are given
-
-
-def without_missing(
-    named: dict[str, str | None], columns: Collection[str], optional: Collection[str]
-) -> dict[str, str | None]:
-    """Return columns by the options that name them, None for optional ones that are not there."""
-    return {
-        option: None if option in optional and name not in columns else name
-        for option, name in named.items()
-    }
 
 
 def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:
     """Return a sample in an order of its own, so that neither a table's nor an engine's matters."""
-    found = rows.sample(most, by_class=by_class)
-    order = np.argsort(found.cases, kind="stable")
-    return Sample(
-        scores=found.scores[order],
-        labels=found.labels[order],
-        weights=None if found.weights is None else found.weights[order],
-        groups=None if found.groups is None else found.groups[order],
-        cases=found.cases[order],
-        places=None if found.places is None else found.places[order],
-        keys=None if found.keys is None else found.keys[order],
-    )
+    sample = rows.sample(most, by_class=by_class)
+    order = np.argsort(sample.cases, kind="stable")
+    ordered: list[Any] = [None if values is None else values[order] for values in sample]
+    return Sample(*ordered)
 
 
 def shown_rows(k: int) -> int:

@@ -6,40 +6,43 @@ the output's name at the end.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-from mlflow.exceptions import MlflowException
-from mlflow.types import DataType
-from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from mlflow.pyfunc import PyFuncModel
-    from mlflow.types import Schema
 import logging
 import os
 import shutil
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
+from mlflow.exceptions import MlflowException
+from mlflow.types import DataType
+from numpy.typing import NDArray
 
 from scrib_mlflow import messages, serving
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, OutputError
 from scrib_mlflow.results import Predictions, SetClassifier, to_json
 from scrib_mlflow.rows import hashes, tables
 
+if TYPE_CHECKING:
+    from mlflow.pyfunc import PyFuncModel
+    from mlflow.types import Schema
+
+LOGGER = logging.getLogger(__name__)
+
+MANIFEST = "_scrib.json"
+PARTIAL, REPLACED = ".partial-", ".replaced-"  # what follows the output's name, before a number
 INVALID = "invalid_scores"
+LONGEST_ROW = 200  # characters of a row in an error
 SERVED = {  # columns and their types, those of the served model's signature
     "prediction": pa.string(),
     "abstain": pa.bool_(),
@@ -49,6 +52,7 @@ SERVED = {  # columns and their types, those of the served model's signature
     "candidates": pa.list_(pa.string()),
 }
 NUMBERS = pa.list_(pa.float64())
+Answers = tuple[pa.Table, NDArray[np.uint64]]  # to a batch of rows, and the sums of its digest
 GAPLESS = {DataType.integer: np.int64, DataType.long: np.int64, DataType.boolean: np.bool_}
 
 
@@ -63,35 +67,16 @@ class PredictRequest:
 
     def columns(self) -> dict[str, pa.DataType]:
         """Return the columns of answers, and their types."""
-        if not self.explain:
-            return dict(SERVED)
-        return {**SERVED, **dict.fromkeys(self._explained(1), NUMBERS)}
+        return {name: SERVED.get(name, NUMBERS) for name in self.invalid(1)}
 
     def invalid(self, n: int) -> dict[str, Any]:
         """Return the answers to rows that cannot be scored."""
-        lists: list[list[str]] = [[] for _ in range(n)]
-        answers = {
-            "prediction": [""] * n,
-            "abstain": [True] * n,
-            "reason": [INVALID] * n,
-            "prediction_set": lists,
-            "set_size": [0] * n,
-            "candidates": lists,
-        }
-        return {**answers, **self._explained(n)} if self.explain else answers
-
-    def _explained(self, n: int) -> dict[str, Any]:
-        scores = np.full((n, len(self.record.classes)), np.nan)
-        return serving.explained_columns(
-            asdict(self.record.rule), scores, self.record.class_miscoverage
-        )
-
-
-class Answers(NamedTuple):
-    """The answers to a batch of rows."""
-
-    table: pa.Table  # key columns, and answers
-    digest_sums: NDArray[np.uint64]  # (5,) of the rows that were answered
+        record, rule = self.record, asdict(self.record.rule)
+        scores = np.full((n, len(record.classes)), np.nan)
+        columns = serving.served_columns(rule, scores, record.classes)
+        if self.explain:
+            columns |= serving.explained_columns(rule, scores, record.class_miscoverage)
+        return columns
 
 
 class Written(NamedTuple):
@@ -111,25 +96,15 @@ class Written(NamedTuple):
 def check_columns(request: PredictRequest, data: str, columns: Sequence[str]) -> list[str]:
     """Return the columns that the model takes; raise where one is missing, or names an answer."""
     for name in request.key:
-        if name not in columns:
-            raise InvalidDataError(
-                f"data {data} has no column {name!r}, which key names; "
-                f"{messages.nearest(name, columns)}"
-            )
+        tables.named_columns(f"data {data}", {"key": name}, columns)
         if name in request.columns():
             raise InvalidSettingsError(
                 f"key names {name!r}, which is also a column of the answers; rename that column of "
                 "the data, or leave it out of key"
             )
-    twice = [name for name, n in Counter(request.key).items() if n > 1]
-    if twice:
-        raise InvalidSettingsError(f"key names {twice[0]!r} more than once")
-    empty = pd.DataFrame(columns=list(columns))
-    features = tables.features(empty, request.inputs, request.key)
-    if features is None:
-        missing = tables.missing_features(empty, request.inputs)
-        raise InvalidDataError(f"data {data} cannot be scored: {missing}")
-    return [str(name) for name in features.columns]
+        if request.key.count(name) > 1:
+            raise InvalidSettingsError(f"key names {name!r} more than once")
+    return tables.feature_names(f"data {data}", columns, request.inputs, request.key)
 
 
 def answer_table(
@@ -139,14 +114,14 @@ def answer_table(
     request: PredictRequest,
     batch_rows: int,
 ) -> Iterator[Answers]:
-    """Yield the answers to all rows in order, so many at a time."""
-    start = 0
+    """Yield the answers to all rows in order, with their key columns, so many at a time."""
+    params, start = {"explain": request.explain}, 0
     with messages.progress(what="answering data", unit="rows", total=source.n_rows) as bar:
         for rows, key in _batches(source, batch_rows, list(request.key)):
-            table = answer(model, rows[features], request, start)
+            table = answer(partial(model.predict, params=params), rows[features], request, start)
             for i, name in enumerate(request.key):
                 table = table.add_column(i, key.schema.field(name), key.column(name))
-            yield Answers(table, hashes.digest_sums(hashes.row_hashes(rows)))
+            yield table, hashes.digest_sums(hashes.row_hashes(rows))
             start += len(rows)
             bar.update(len(rows))
     source.check_unchanged()
@@ -178,33 +153,39 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def answer(model: PyFuncModel, rows: pd.DataFrame, request: PredictRequest, start: int) -> pa.Table:
+def answer(
+    predict: Callable[[pd.DataFrame], Any],
+    rows: pd.DataFrame,
+    request: PredictRequest,
+    start: int | None,
+) -> pa.Table:
     """Return one answer per row of features; a row that cannot be scored abstains.
 
-    `start` is the number of the first row in its table, for errors.
+    `start` is the number of the first row in its table, for errors; None where rows have none.
     """
-    whole = whole_rows(rows, request.inputs)
+    whole = _whole_rows(rows, request.inputs)
     # also where this batch has no gaps: one elsewhere may have made floats of whole numbers
-    typed = without_gaps(rows[whole], request.inputs)
-    answers = None
+    valid = _without_gaps(rows[whole], request.inputs)
+    answers: Any = request.invalid(0)
     try:
-        if len(typed):
-            answers = model.predict(typed, params={"explain": request.explain})
+        if len(valid):
+            answers = predict(valid)
     except MlflowException as error:
         if serving.NONE_SCORED not in str(error):
-            raise InvalidDataError(
-                f"the model refuses rows {start} to {start + len(rows) - 1} of data: "
-                f"{refusal(error)}"
-            ) from error
-    return complete(answers, whole, request)
+            which = f"{len(valid):,} rows of data that begin with "
+            which += str(valid.iloc[0].to_dict())[:LONGEST_ROW]
+            if start is not None:
+                which = f"rows {start} to {start + len(rows) - 1} of data"
+            raise InvalidDataError(f"the model refuses {which}: {_refusal(error)}") from error
 
+    def typed(columns: Any) -> pa.Table:
+        kinds = request.columns().items()
+        return pa.table({name: pa.array(columns[name], type=kind) for name, kind in kinds})
 
-def complete(answers: Any, whole: NDArray[np.bool_], request: PredictRequest) -> pa.Table:
-    """Return one answer per row: those of whole rows, None if there are none; others abstain."""
-    table = _as_table(request.invalid(0) if answers is None else answers, request)
+    table = typed(answers)
     if table.num_rows == len(whole):
         return table
-    padded = pa.concat_tables([table, _as_table(request.invalid(1), request)])
+    padded = pa.concat_tables([table, typed(request.invalid(1))])
     row_numbers = np.full(len(whole), table.num_rows)  # of the abstention at the end
     if table.num_rows:
         row_numbers[whole] = np.arange(table.num_rows)
@@ -232,19 +213,13 @@ def none_scored(
     )
 
 
-def refusal(error: Exception) -> str:
+def _refusal(error: Exception) -> str:
     """Return why MLflow refuses rows, without the rows and the schema that it repeats before."""
     _, marker, why = str(error).rpartition("Error: ")
     return messages.reason(ValueError(why) if marker else error)
 
 
-def _as_table(answers: Any, request: PredictRequest) -> pa.Table:
-    """Return answers, a frame or a mapping of columns, with the types that they must have."""
-    kinds = request.columns().items()
-    return pa.table({name: pa.array(answers[name], type=kind) for name, kind in kinds})
-
-
-def whole_rows(rows: pd.DataFrame, inputs: Schema | None) -> NDArray[np.bool_]:
+def _whole_rows(rows: pd.DataFrame, inputs: Schema | None) -> NDArray[np.bool_]:
     """Return which rows have a value wherever the signature asks for whole numbers or truths.
 
     MLflow refuses a batch for one that is missing, because pandas then holds the others as floats.
@@ -255,19 +230,18 @@ def whole_rows(rows: pd.DataFrame, inputs: Schema | None) -> NDArray[np.bool_]:
     return ~missing
 
 
-def without_gaps(rows: pd.DataFrame, inputs: Schema | None) -> pd.DataFrame:
+def _without_gaps(rows: pd.DataFrame, inputs: Schema | None) -> pd.DataFrame:
     """Return rows without missing values with the types that they would have had without gaps."""
-    kinds = {
-        name: kind for name, kind in _gapless(rows, inputs).items() if _may_be(rows[name], kind)
-    }
-    return tables.as_typed(rows.astype(kinds).reset_index(drop=True), inputs)
+    kinds = _gapless(rows, inputs)
+    exact = {name: kind for name, kind in kinds.items() if _may_be(rows[name], kind)}
+    return tables.as_typed(rows.astype(exact).reset_index(drop=True), inputs)
 
 
 def _may_be(values: pd.Series, kind: Any) -> bool:
     if kind is np.bool_:
         return values.dtype == np.object_ and all(isinstance(value, bool) for value in values)
-    exact = (values % 1 == 0) & (values.abs() <= 2**53) if values.dtype.kind == "f" else None
-    return exact is not None and bool(exact.all())
+    whole = values.dtype.kind == "f" and (values % 1 == 0) & (values.abs() <= 2**53)
+    return bool(np.all(whole))
 
 
 def _gapless(rows: pd.DataFrame, inputs: Schema | None) -> dict[str, Any]:
@@ -281,12 +255,6 @@ def _gapless(rows: pd.DataFrame, inputs: Schema | None) -> dict[str, Any]:
         for name, kind in kinds
         if name in rows and isinstance(kind, DataType) and kind in GAPLESS
     }
-
-
-LOGGER = logging.getLogger(__name__)
-
-MANIFEST = "_scrib.json"
-PARTIAL, REPLACED = ".partial-", ".replaced-"  # what follows the output's name, before a number
 
 
 def local_path(place: str) -> Path | None:
@@ -406,34 +374,28 @@ def write_answers(
     reasons: Counter[str] = Counter()
     kinds: dict[str, str] = {}
     parts: dict[str, int] = {}
-    for part in _parts(batches, most):
-        sums += part.digest_sums
-        reasons += count_reasons(part.table)
-        kinds = {field.name: str(field.type) for field in part.table.schema}
+    waiting: list[pa.Table] = []
+
+    def write_part() -> None:
+        part = pa.concat_tables(waiting)
+        waiting.clear()
+        kinds.update({field.name: str(field.type) for field in part.schema})
         name = f"part-{len(parts):05d}.parquet"
-        parts[name] = part.table.num_rows
+        parts[name] = part.num_rows
         with writing(output), (folder / name).open("wb") as file:
-            pq.write_table(part.table, file)
+            pq.write_table(part, file)
             _flush(file)
+
+    for table, digest_sums in batches:
+        sums += digest_sums
+        reasons += count_reasons(table)
+        waiting.append(table)
+        if sum(map(len, waiting)) >= most:
+            write_part()
+    if waiting:
+        write_part()
     digest = hashes.digest_of(columns, sums)
     return Written(digest=digest, columns=kinds, parts=parts, reasons=reasons)
-
-
-def _parts(batches: Iterable[Answers], most: int) -> Iterator[Answers]:
-    """Yield batches joined, until they have so many rows."""
-    waiting: list[Answers] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(each.table.num_rows for each in waiting) >= most:
-            yield _join(waiting)
-            waiting = []
-    if waiting:
-        yield _join(waiting)
-
-
-def _join(batches: list[Answers]) -> Answers:
-    sums = sum((batch.digest_sums for batch in batches), np.zeros(5, dtype=np.uint64))
-    return Answers(pa.concat_tables([batch.table for batch in batches]), sums)
 
 
 def write_manifest(output: Path, folder: Path, record: Predictions) -> None:

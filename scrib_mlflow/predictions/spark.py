@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import mlflow
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 from mlflow.exceptions import MlflowException
 from pyspark.sql import functions as F  # noqa: N812
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-from scrib_mlflow import serving
+    from pyspark.sql import DataFrame, SparkSession
 from scrib_mlflow.engines.spark import session
 from scrib_mlflow.engines.spark.scoring import quietly
-from scrib_mlflow.engines.spark.tables import read
-from scrib_mlflow.errors import InvalidDataError, OutputError
-from scrib_mlflow.predictions.answers import (
-    MANIFEST,
-    NUMBERS,
-    SERVED,
-    PredictRequest,
-    Written,
-    check_replaceable,
-    complete,
-    local_path,
-    refusal,
-    whole_rows,
-    without_gaps,
-)
+from scrib_mlflow.engines.spark.tables import as_pattern, column, read, structure
+from scrib_mlflow.errors import OutputError
+from scrib_mlflow.predictions import answers
+from scrib_mlflow.predictions.answers import MANIFEST, PredictRequest, Written
 from scrib_mlflow.results import Predictions, to_json
-from scrib_mlflow.rows import hashes
 
-LONGEST_ROW = 200
 ANSWER = "scrib answer"
-ROW = "scrib row"
-PATTERN = re.compile(r"([\\\[\]{}*?])")  # what Spark reads as a pattern, and writes as it is
-AS_SPARK = {str(NUMBERS): "array<double>"} | {
-    str(kind): name
-    for kind, name in zip(
-        SERVED.values(),
-        ("string", "boolean", "string", "array<string>", "bigint", "array<string>"),
-        strict=True,
-    )
+AS_SPARK = {
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+    pa.int64(): "bigint",
+    pa.list_(pa.string()): "array<string>",
+    answers.NUMBERS: "array<double>",
 }
 Mode = Literal["error", "append", "overwrite"]
 
@@ -66,7 +47,7 @@ def open_table(options: dict[str, str], data: str, batch_rows: int) -> Iterator[
 
 def output_place(output: str) -> str:
     """Return an output as Spark writes it: a path of this machine with its scheme."""
-    path = local_path(output)
+    path = answers.local_path(output)
     return output.rstrip("/") if path is None else f"file://{path.absolute().as_posix()}"
 
 
@@ -87,29 +68,8 @@ def check_free(spark: SparkSession, place: str, *, overwrite: bool) -> Mode:
     if system.getFileStatus(path).isDirectory() and not system.listStatus(path):
         return "append"  # to an empty folder, which is nothing
     ours = bool(system.exists(_at(spark, f"{place}/{MANIFEST}")[1]))
-    check_replaceable(place, ours=ours, overwrite=overwrite)
+    answers.check_replaceable(place, ours=ours, overwrite=overwrite)
     return "overwrite"
-
-
-def first_rows(frame: DataFrame, n: int) -> pd.DataFrame:
-    """Return a few rows as the local engine would read them."""
-    return frame.limit(n).toArrow().to_pandas()
-
-
-def digest(frame: DataFrame) -> tuple[str, int]:
-    """Return the digest of a table, and the number of its rows."""
-
-    def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums = np.zeros(5, dtype=np.uint64)
-        for batch in batches:
-            rows = pa.RecordBatch.from_struct_array(batch.column(ROW)).to_pandas()
-            sums += hashes.digest_sums(hashes.row_hashes(rows))
-        yield pa.RecordBatch.from_pydict({"sums": [sums.tobytes()]})
-
-    packed = frame.select(F.struct(*map(_column, frame.columns)).alias(ROW))
-    rows = packed.mapInArrow(add, "sums binary").collect()
-    sums = sum((np.frombuffer(row["sums"], np.uint64) for row in rows), np.zeros(5, np.uint64))
-    return hashes.digest_of(frame.columns, sums), int(sums[0])
 
 
 def with_answers(
@@ -117,30 +77,24 @@ def with_answers(
 ) -> DataFrame:
     """Return the key columns, and the answers to the features."""
     answer = _answer_function(frame.sparkSession, model_uri, request)
-    answered = frame.withColumn(ANSWER, answer(F.struct(*map(_column, features))))
-    answers = _column(ANSWER)
+    answered = frame.withColumn(ANSWER, answer(structure(features)))
     return answered.select(
-        *map(_column, request.key),
-        *(answers.getField(name).alias(name) for name in request.columns()),
+        *map(column, request.key),
+        *(column(ANSWER).getField(name).alias(name) for name in request.columns()),
     )
 
 
-def write_answers(answers: DataFrame, place: str, mode: Mode) -> None:
-    """Write answers as Spark writes parquet: `_SUCCESS` says that its job has finished."""
-    answers.write.mode(mode).parquet(place)
-
-
-def read_back(answers: DataFrame, place: str, digest: str, request: PredictRequest) -> Written:
+def read_back(written: DataFrame, place: str, digest: str, request: PredictRequest) -> Written:
     """Return what was written, counted by file and by reason."""
-    reader = answers.sparkSession.read.schema(answers.schema)
+    reader = written.sparkSession.read.schema(written.schema)
     path = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
-    files = reader.parquet(PATTERN.sub(r"\\\1", place))
+    files = reader.parquet(as_pattern(place))
     parts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     for row in files.groupBy(path.alias("name"), "reason").count().collect():
         parts[row["name"]] += row["count"]
         reasons[row["reason"]] += row["count"]
-    key = answers.select(*map(_column, request.key)).limit(0).toArrow().schema
+    key = written.select(*map(column, request.key)).limit(0).toArrow().schema
     kinds = dict(zip(key.names, key.types, strict=True)) | request.columns()
     columns = {name: str(kind) for name, kind in kinds.items()}
     return Written(digest=digest, columns=columns, parts=dict(parts), reasons=reasons)
@@ -167,16 +121,11 @@ def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
     return path.getFileSystem(context._jsc.hadoopConfiguration()), path
 
 
-def _column(name: str) -> Column:
-    """Return a column by its name, whatever characters that has."""
-    return F.col(f"`{name.replace('`', '``')}`")
-
-
 def _answer_function(spark: SparkSession, uri: str, request: PredictRequest) -> Any:
     """Return the function of a struct of columns that the served model answers with a struct."""
     options: dict[str, Any] = {}
     if request.explain:  # the signature says nothing of the columns that this adds
-        fields = (f"{name} {AS_SPARK[str(kind)]}" for name, kind in request.columns().items())
+        fields = (f"{name} {AS_SPARK[kind]}" for name, kind in request.columns().items())
         options = {"result_type": ", ".join(fields), "params": {"explain": True}}
     with quietly():
         served = mlflow.pyfunc.spark_udf(spark, uri, env_manager="local", **options)
@@ -192,20 +141,19 @@ def _every_row(served: Any, request: PredictRequest) -> Any:
     def every_row(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         waiting: list[pd.DataFrame] = []
         answering: Any = None
+
+        def predict(rows: pd.DataFrame) -> Any:
+            nonlocal answering
+            waiting.append(rows)
+            answering = answering or served(_take(waiting))
+            try:
+                return next(answering)
+            except MlflowException:
+                answering = None
+                raise
+
         for rows in batches:
-            whole = whole_rows(rows, request.inputs)
-            typed = without_gaps(rows[whole], request.inputs)
-            answers = None
-            if len(typed):
-                waiting.append(typed)
-                answering = answering or served(_take(waiting))
-                try:
-                    answers = next(answering)
-                except MlflowException as error:
-                    answering = None
-                    if serving.NONE_SCORED not in str(error):
-                        raise _refused(error, typed) from None
-            yield complete(answers, whole, request).to_pandas()
+            yield answers.answer(predict, rows, request, None).to_pandas()
 
     return every_row
 
@@ -213,10 +161,3 @@ def _every_row(served: Any, request: PredictRequest) -> Any:
 def _take(waiting: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     while waiting:
         yield waiting.pop()
-
-
-def _refused(error: Exception, rows: pd.DataFrame) -> InvalidDataError:
-    first = str(rows.iloc[0].to_dict())[:LONGEST_ROW]
-    return InvalidDataError(
-        f"the model refuses {len(rows):,} rows of data that begin with {first}: {refusal(error)}"
-    )

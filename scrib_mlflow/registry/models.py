@@ -7,6 +7,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +73,13 @@ def read_stored(uri: str) -> Stored:
         info = mlflow.models.get_model_info(uri)  # unlike Model.load, it takes models:/m-ID
         artifacts = info.flavors["python_function"].get("artifacts", {})
         file = artifacts["scrib"]["path"]
-        path = mlflow.artifacts.download_artifacts(artifact_uri=f"{_files(uri)}/{file}")
+        folder = uri
+        if re.fullmatch(
+            r"models:/m-[^/]+", uri
+        ):  # MLflow finds no file by models:/m-ID with a path
+            logged = mlflow.MlflowClient().get_logged_model(uri.removeprefix("models:/"))
+            folder = str(logged.artifact_location)
+        path = mlflow.artifacts.download_artifacts(artifact_uri=f"{folder}/{file}")
     except (KeyError, MlflowException, OSError) as error:
         raise ModelError(
             f"{uri} is no set classifier of scrib_mlflow; make one of it with calibrate"
@@ -84,14 +91,6 @@ def read_stored(uri: str) -> Stored:
             f"scrib.json of {uri} holds a {type(record).__name__}, not a set classifier"
         )
     return Stored(record, text)
-
-
-def _files(uri: str) -> str:
-    """Return where a model's files are; MLflow finds none by models:/m-ID with a path."""
-    model_id = uri.removeprefix("models:/")
-    if "/" in model_id or not model_id.startswith("m-"):
-        return uri
-    return str(mlflow.MlflowClient().get_logged_model(model_id).artifact_location)
 
 
 def check_alias(alias: str) -> None:
@@ -243,10 +242,9 @@ def register(
 
 def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
     """Return the version that an alias is on, None where there is none."""
-    try:
+    with suppress(MlflowException):
         return client.get_model_version_by_alias(name, alias)
-    except MlflowException:
-        return None
+    return None
 
 
 def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None) -> set[str]:
@@ -263,11 +261,9 @@ def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None)
 
 
 def _exists(client: mlflow.MlflowClient, name: str) -> bool:
-    try:
-        client.get_registered_model(name)
-    except MlflowException:
-        return False
-    return True
+    with suppress(MlflowException):
+        return bool(client.get_registered_model(name))
+    return False
 
 
 def _undo(

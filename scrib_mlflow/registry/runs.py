@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,11 @@ from mlflow.data.pandas_dataset import PandasDataset, from_pandas
 from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
+from scrib_mlflow import errors, messages
 from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import OVERALL
-from scrib_mlflow.errors import StoreError
-from scrib_mlflow.messages import reason, safe_names
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import ledger
 
@@ -56,31 +55,24 @@ def open_run(name: str) -> Iterator[str]:
     """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
     with ExitStack() as stack:
         try:
-            run_id = _enter_run(stack, name)
+            run = mlflow.active_run()
+            if run is None:
+                started = None if "MLFLOW_RUN_ID" in os.environ else name
+                run = stack.enter_context(mlflow.start_run(run_name=started))
+            tags = mlflow.get_run(run.info.run_id).data.tags
+            if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
+                run = stack.enter_context(mlflow.start_run(run_name=name, nested=True))
         except (MlflowException, OSError) as error:
-            raise StoreError(f"no run can be started: {reason(error)}") from error
-        yield run_id
-
-
-def _enter_run(stack: ExitStack, name: str) -> str:
-    run = mlflow.active_run()
-    if run is None:
-        resumed = "MLFLOW_RUN_ID" in os.environ
-        run = stack.enter_context(mlflow.start_run(run_name=None if resumed else name))
-    tags = mlflow.get_run(run.info.run_id).data.tags
-    if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
-        run = stack.enter_context(mlflow.start_run(run_name=name, nested=True))
-    return str(run.info.run_id)
+            raise errors.StoreError(f"no run can be started: {messages.reason(error)}") from error
+        yield str(run.info.run_id)
 
 
 @contextmanager
 def resumed(run_id: str) -> Iterator[None]:
     """Make a run the active one, if it is not."""
     active = mlflow.active_run()
-    if active is not None and active.info.run_id == run_id:
-        yield
-        return
-    with mlflow.start_run(run_id=run_id, nested=active is not None):
+    same = active is not None and active.info.run_id == run_id
+    with nullcontext() if same else mlflow.start_run(run_id=run_id, nested=active is not None):
         yield
 
 
@@ -130,7 +122,7 @@ def log_table_input(
 def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
     """Return metrics by name; on rows of the fit the prefix is ``fit_``."""
     values = {f"{prefix}{name}": float(getattr(report, name)) for name in REPORT_METRICS}
-    for name, safe in zip(report.classes, safe_names(report.classes), strict=True):
+    for name, safe in zip(report.classes, messages.safe_names(report.classes), strict=True):
         of_class = report.by_class[name]
         for metric, field in CLASS_METRICS.items():
             values[f"{prefix}{metric}/{safe}"] = float(getattr(of_class, field))
@@ -141,7 +133,7 @@ def certificate_metrics(
     certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
 ) -> dict[str, float]:
     """Return p-values by class and of the whole."""
-    safe = dict(zip(classes, safe_names(classes), strict=True))
+    safe = dict(zip(classes, messages.safe_names(classes), strict=True))
     values = {f"{prefix}p_value": certificate.p_value}
     for claim in certificate.claims:
         if claim.name in safe:

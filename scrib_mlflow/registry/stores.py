@@ -31,16 +31,14 @@ MODEL_URI = re.compile(
 @contextmanager
 def short_waits() -> Iterator[None]:
     """Let MLflow give up in seconds on a server that does not answer, not in minutes."""
-    before = {name: os.environ.get(name) for name in SHORT_WAITS}
+    before = {name: os.environ[name] for name in SHORT_WAITS if name in os.environ}
     os.environ.update(SHORT_WAITS)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in SHORT_WAITS:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def check_stores() -> None:
@@ -48,7 +46,10 @@ def check_stores() -> None:
     uris = dict.fromkeys([mlflow.get_tracking_uri(), mlflow.get_registry_uri()])
     try:
         for uri in uris:
-            _connect(uri)
+            if urlsplit(uri).scheme.split("+")[0] in DATABASES:
+                engine = sqlalchemy.create_engine(uri)  # MLflow would try ten times, for minutes
+                engine.connect().close()
+                engine.dispose()
         client = mlflow.MlflowClient()
         client.search_experiments(max_results=1)
         client.search_registered_models(max_results=1)
@@ -58,14 +59,6 @@ def check_stores() -> None:
             f"{reason(error)}; check MLFLOW_TRACKING_URI, that the server runs, and your "
             "user name and password"
         ) from error
-
-
-def _connect(uri: str) -> None:
-    """Open a database once; MLflow would try ten times, for minutes."""
-    if urlsplit(uri).scheme.split("+")[0] in DATABASES:
-        engine = sqlalchemy.create_engine(uri)
-        engine.connect().close()
-        engine.dispose()
 
 
 def find_model(uri: str) -> Base:

@@ -28,7 +28,8 @@ from scrib_mlflow.report import figures, words
 from scrib_mlflow.report.facts import Facts
 from scrib_mlflow.report.figures import MOST_SETS, inline_svg
 from scrib_mlflow.results import SetClassifier
-from scrib_mlflow.rows.scored import Answered, TableLike
+from scrib_mlflow.rows.scored import Answered
+from scrib_mlflow.rows.tables import TableLike
 from scrib_mlflow.serving import served_columns
 
 MOST_EXAMPLES = 12

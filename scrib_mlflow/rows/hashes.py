@@ -43,11 +43,6 @@ class Overlap(NamedTuple):
     excessive: bool  # more are shared than chance explains
 
 
-def digest(table: pd.DataFrame) -> str:
-    """Return a digest of all rows, the same in any order of rows and columns."""
-    return digest_of(table.columns, digest_sums(row_hashes(table)))
-
-
 def digest_sums(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return (5,) the number of rows and sums of their hashes; those of parts add up."""
     sums = [mix(hashes ^ mix(salt)).sum(dtype=np.uint64) for salt in SALTS]
@@ -62,19 +57,12 @@ def digest_of(columns: Iterable[object], sums: NDArray[np.uint64]) -> str:
     return text.hexdigest()
 
 
-def case_hashes(
-    features: pd.DataFrame, labels: NDArray[np.int32] | NDArray[np.int64]
-) -> NDArray[np.uint64]:
-    """Return a hash of the features of each row, and of its class.
+def feature_sums(features: pd.DataFrame) -> NDArray[np.uint64]:
+    """Return sums over the features of each row, which its hash is made of, with its class.
 
     Numbers count to the precision of float32, so that a csv of float32 numbers has equal rows.
     """
-    return hash_cases(feature_sums(features), labels)
-
-
-def feature_sums(features: pd.DataFrame) -> NDArray[np.uint64]:
-    """Return sums over the features of each row, which its hash is made of, with its class."""
-    return _row_sums(features, np.float32, ())
+    return _row_sums(features, np.float32)
 
 
 def hash_cases(
@@ -83,7 +71,7 @@ def hash_cases(
     """Return the hashes of rows from the sums of their features, and from their classes."""
 
     def hashed(of: slice) -> NDArray[np.uint64]:
-        return mix(sums[of] + _row_sums(pd.DataFrame({LABEL: labels[of]}), np.float32, ()))
+        return mix(sums[of] + feature_sums(pd.DataFrame({LABEL: labels[of]})))
 
     return fill_rows(len(sums), np.uint64, hashed)
 
@@ -99,7 +87,9 @@ def row_hashes(
     return mix(_row_sums(table, number, text))
 
 
-def _row_sums(table: pd.DataFrame, number: DTypeLike, text: Collection[str]) -> NDArray[np.uint64]:
+def _row_sums(
+    table: pd.DataFrame, number: DTypeLike, text: Collection[str] = ()
+) -> NDArray[np.uint64]:
     total = np.zeros(len(table), dtype=np.uint64)
     for name in table.columns:
         values = _uncoded(table[name])

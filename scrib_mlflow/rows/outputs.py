@@ -6,6 +6,7 @@ Serving does not guess. It follows the `ScoreSource` that stands in `scrib.json`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +25,7 @@ ADVICE = (
     "pyfunc_predict_fn='predict_proba'), or say with scores_from which method, output or columns "
     "hold them"
 )
+Names = dict[str, str | int]  # of columns, as JSON can hold them, by their text
 Transform = Literal["none", "softmax", "sigmoid"]
 
 
@@ -57,7 +59,9 @@ def find_source(
         transform=transform,
     )
     k = 2 if source.single else values.shape[1]
-    own = location.names or _own_names(native)
+    own = location.names
+    if own is None and getattr(native, "classes_", None) is not None:  # in the order of the scores
+        own = tuple(str(name) for name in np.asarray(native.classes_).tolist())
     names = class_names(own, classes, k)
     scores = serving.read_scores(output, asdict(source), k)
     if own is None:
@@ -94,14 +98,16 @@ def _check_not_pairwise(native: Any, call: str) -> None:
 
 def _call(model: Any, native: Any, call: str, rows: Any) -> tuple[Any, Any]:
     """Return the rows that the model can take, and what it returns for them."""
+
+    def answer(part: Any) -> Any:
+        return serving.call_model(model, native, {"call": call}, part)
+
     try:
-        return rows, serving.call_model(model, native, {"call": call}, rows)
+        return rows, answer(rows)
     except Exception as error:
-        good = _good_rows(
-            lambda part: serving.call_model(model, native, {"call": call}, part), rows
-        )
+        good = _good_rows(answer, rows)
         if good is not None:  # the others are named when all rows are scored
-            return good, serving.call_model(model, native, {"call": call}, good)
+            return good, answer(good)
         way_out = "" if call in {"predict", "session"} else ", or set scores_from"
         raise ModelError(
             f"the model fails on the first rows of the data, asked for {call}: "
@@ -118,22 +124,22 @@ def _good_rows(call: Callable[[Any], Any], rows: Any) -> Any:
         return np.zeros((serving.row_count(part), 1))
 
     _, failed = serving.score_rows(answer, rows, 1)
-    good = [row for row in range(serving.row_count(rows)) if row not in failed]
-    if not good:
+    n = serving.row_count(rows)
+    start = next((row for row in range(n) if row not in failed), None)
+    if start is None:
         return None
-    end = next(
-        (row for row in range(good[0], serving.row_count(rows)) if row in failed),
-        serving.row_count(rows),
-    )
-    return serving.rows_between(rows, good[0], end)
+    end = next((row for row in range(start, n) if row in failed), n)
+    return serving.rows_between(rows, start, end)
 
 
 def locate(output: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Location:
     """Return where in an output the scores stand: the entry or columns asked for, if any."""
-    if hasattr(output, "columns"):
-        return _in_frame(output, entry, classes)
-    if isinstance(output, Mapping):
-        return _in_mapping(output, entry, classes)
+    is_frame = hasattr(output, "columns")
+    if is_frame or isinstance(output, Mapping):
+        by_text = _by_text(output.columns if is_frame else output)
+        if isinstance(entry, list):
+            return _named_columns(by_text, entry, classes)
+        return (_in_frame if is_frame else _in_mapping)(output, by_text, entry, classes)
     if isinstance(entry, list) and _has_mappings(output):
         return _named_columns(_row_keys(output), entry, classes)
     if entry is not None:
@@ -176,10 +182,9 @@ def described(output: Any) -> str:
     return f"values of type {kind} and shape {getattr(array, 'shape', None)}"
 
 
-def _in_frame(frame: Any, entry: str | list[str] | None, classes: Sequence[str] | None) -> Location:
-    by_text = _by_text(frame.columns)
-    if isinstance(entry, list):
-        return _named_columns(by_text, entry, classes)
+def _in_frame(
+    frame: Any, by_text: Names, entry: str | None, classes: Sequence[str] | None
+) -> Location:
     if entry is not None or len(by_text) == 1:
         key = next(iter(by_text)) if entry is None else entry
         if key not in by_text:
@@ -203,11 +208,8 @@ def _in_frame(frame: Any, entry: str | list[str] | None, classes: Sequence[str] 
 
 
 def _in_mapping(
-    output: Mapping[Any, Any], entry: str | list[str] | None, classes: Sequence[str] | None
+    output: Mapping[Any, Any], by_text: Names, entry: str | None, classes: Sequence[str] | None
 ) -> Location:
-    by_text = _by_text(output)
-    if isinstance(entry, list):
-        return _named_columns(by_text, entry, classes)
     if entry is None:
         likely = [name for name, key in by_text.items() if _is_score_table(output[key])]
         if len(likely) != 1:
@@ -222,9 +224,7 @@ def _in_mapping(
     return Location(by_text[entry], *_rows(output[by_text[entry]], classes))
 
 
-def _named_columns(
-    by_text: Mapping[str, str | int], wanted: list[str], classes: Sequence[str] | None
-) -> Location:
+def _named_columns(by_text: Names, wanted: list[str], classes: Sequence[str] | None) -> Location:
     """Return columns asked for by name; they name the classes unless these are given."""
     missing = [name for name in wanted if name not in by_text]
     if missing:
@@ -250,7 +250,7 @@ def _has_mappings(value: Any) -> bool:
     return isinstance(value, Iterable) and isinstance(next(iter(value), None), Mapping)
 
 
-def _row_keys(rows: Any) -> dict[str, str | int]:
+def _row_keys(rows: Any) -> Names:
     """Return the keys that all rows must have."""
     keys = _by_text(next(iter(rows)))
     for i, row in enumerate(rows):
@@ -262,7 +262,7 @@ def _row_keys(rows: Any) -> dict[str, str | int]:
     return keys
 
 
-def _by_text(names: Iterable[Any]) -> dict[str, str | int]:
+def _by_text(names: Iterable[Any]) -> Names:
     """Return names, as JSON can hold them, by their text."""
     plain = [name.item() if isinstance(name, np.generic) else name for name in names]
     for name in plain:
@@ -306,11 +306,14 @@ def _whole(array: np.ndarray) -> bool:
 def _is_score_table(value: Any) -> bool:
     if _has_mappings(value):
         return True
-    try:
-        array = np.asarray(value)
-    except UNREADABLE:
-        return False
-    return array.ndim == 2 and np.issubdtype(array.dtype, np.floating)
+    array = _array(value)
+    return array is not None and array.ndim == 2 and np.issubdtype(array.dtype, np.floating)
+
+
+def _array(value: Any) -> np.ndarray | None:
+    with suppress(*UNREADABLE):
+        return np.asarray(value)
+    return None
 
 
 def _single(values: np.ndarray, transform: Transform) -> Literal["", "probability", "margin"]:
@@ -324,12 +327,6 @@ def _single(values: np.ndarray, transform: Transform) -> Literal["", "probabilit
         )
     inside = ((values >= 0) & (values <= 1)).all()
     return "probability" if inside or transform == "sigmoid" else "margin"
-
-
-def _own_names(native: Any) -> tuple[str, ...] | None:
-    """Return the names that a native classifier keeps in the order of its scores."""
-    own = getattr(native, "classes_", None)
-    return None if own is None else tuple(str(name) for name in np.asarray(own).tolist())
 
 
 def class_names(
@@ -376,10 +373,8 @@ def _check_labels(output: Any, scores: NDArray[np.float64], names: tuple[str, ..
 
 def _texts(values: Any) -> list[str] | None:
     """Return values that are one text a row, None for others."""
-    try:
-        array = np.asarray(values)
-    except UNREADABLE:
+    array = _array(values)
+    if array is None or array.ndim != 1:
         return None
     plain = array.tolist()
-    is_text = array.ndim == 1 and all(isinstance(value, str) for value in plain)
-    return plain if is_text else None
+    return plain if all(isinstance(value, str) for value in plain) else None

@@ -7,48 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate import Sample, Tally
 from scrib_mlflow.core.certificate.claims import tally_answers
 from scrib_mlflow.core.certificate.split import class_quotas, class_weights, keep_rows
 from scrib_mlflow.core.counts import Counts, add_counts, certain_and_wrong, count_sets
-from scrib_mlflow.core.inputs import class_sizes, distinct_values, fill_rows, row_blocks, take_rows
+from scrib_mlflow.core.inputs import class_sizes, fill_rows, row_blocks, take_rows
 from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.targets import Constraint
+from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
-from scrib_mlflow.rows.hashes import Hashes
 from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
 
+ARRAYS = ("scores", "labels", "places", "sums", "order", "keys", "groups")  # of scored rows
 SetsOf = Callable[[slice], NDArray[np.bool_]]  # (b, k) sets of a block of rows
-
-
-class TableLike(Protocol):
-    """A table that an engine has read, as far as logs and reports are concerned."""
-
-    @property
-    def what(self) -> str:
-        """The parameter that names it."""
-
-    @property
-    def record(self) -> DataRecord:
-        """Which rows it holds."""
-
-    @property
-    def label(self) -> str | None:
-        """Its column of true classes."""
-
-    @property
-    def beside(self) -> tuple[str, ...]:
-        """Columns that are no inputs: those that identify and group rows."""
-
-    def some_rows(self) -> pd.DataFrame:
-        """Return a few rows, which tell what its columns are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +48,23 @@ class Scored:
         return len(self.labels)
 
     @property
-    def n_groups(self) -> int | None:
-        """How many groups they come in, None where they come in none."""
-        return None if self.groups is None else len(distinct_values(self.groups))
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many rows each class has."""
-        return class_sizes(self.labels, len(self.classes))
+    def record(self) -> DataRecord:
+        """Which rows of their table these are."""
+        return replace(self.table.record, n_used=self.n_rows)
 
     def cases(self, *, labelled: bool = True) -> NDArray[np.uint64]:
-        """Return a hash of each row: of what the model is given, and of its class."""
-        return case_hashes(self.sums, self.labels, labelled=labelled)
+        """Return a hash of each row: of what the model is given, and of its class if `labelled`."""
+        labels = self.labels if labelled else np.full_like(self.labels, UNLABELLED)
+        return hashes.hash_cases(self.sums, labels)
 
     def take(self, chosen: NDArray[np.bool_]) -> Scored:
         """Return these rows."""
-        return replace(
-            self,
-            scores=take_rows(self.scores, chosen),
-            labels=take_rows(self.labels, chosen),
-            places=take_rows(self.places, chosen),
-            sums=take_rows(self.sums, chosen),
-            order=take_rows(self.order, chosen),
-            keys=None if self.keys is None else take_rows(self.keys, chosen),
-            groups=None if self.groups is None else take_rows(self.groups, chosen),
-        )
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        taken: dict[str, Any] = {
+            name: None if values is None else take_rows(values, chosen)
+            for name, values in arrays.items()
+        }
+        return replace(self, **taken)
 
     def group_codes(self) -> NDArray[np.int64] | None:
         """Return the group of each row as a number from 0, None without groups."""
@@ -105,13 +74,10 @@ class Scored:
         """Yield the counts of each rule's sets, claim by claim."""
         groups, k = self.group_codes(), len(self.classes)
         for rule in rules:
-            yield tally_blocks(self._sets_of(rule), self.labels, constraints, k, groups)
+            yield tally_blocks(self.sets_of(rule), self.labels, constraints, k, groups)
 
-    def count(self, rule: Rule) -> Counts:
-        """Return the counts of a rule's sets, class by class."""
-        return count_blocks(self._sets_of(rule), self.labels)
-
-    def _sets_of(self, rule: Rule) -> SetsOf:
+    def sets_of(self, rule: Rule) -> SetsOf:
+        """Return what gives a rule's sets of a block of rows."""
         return lambda of: predict_sets(self.scores[of], rule)
 
     def with_candidates(self, rule: OptimalRule, coverage: float) -> OptimalRule:
@@ -120,23 +86,25 @@ class Scored:
 
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""
-        weights = None
-        chosen = self
-        if self.n_rows > most:
-            labels = self.labels if by_class else np.zeros_like(self.labels)
-            sizes = class_sizes(labels, int(labels.max()) + 1)
-            quotas = class_quotas(sizes, most)
-            kept = keep_rows(self.order, labels, quotas)
-            chosen = self.take(kept)
-            weights = class_weights(sizes, quotas)[chosen.labels] if by_class else None
+        if self.n_rows <= most:
+            return self.as_sample(None)
+        labels = self.labels if by_class else np.zeros_like(self.labels)
+        sizes = class_sizes(labels, int(labels.max()) + 1)
+        quotas = class_quotas(sizes, most)
+        chosen = self.take(keep_rows(self.order, labels, quotas))
+        weights = class_weights(sizes, quotas)[chosen.labels] if by_class else None
+        return chosen.as_sample(weights)
+
+    def as_sample(self, weights: NDArray[np.float64] | None) -> Sample:
+        """Return all rows, which may stand for others by their weights."""
         return Sample(
-            scores=chosen.scores,
-            labels=chosen.labels,
+            scores=self.scores,
+            labels=self.labels,
             weights=weights,
-            groups=chosen.group_codes(),
-            cases=chosen.cases(labelled=self.table.label is not None),
-            places=chosen.places if self.table.numbered else None,
-            keys=chosen.table.key_values(chosen.places),
+            groups=self.group_codes(),
+            cases=self.cases(),
+            places=self.places if self.table.numbered else None,
+            keys=self.table.key_values(self.places),
         )
 
 
@@ -144,70 +112,73 @@ class Scored:
 class Answered:
     """Labelled rows, with the sets that a set classifier serves for them."""
 
-    table: Table
-    scores: NDArray[np.float64]  # (n, k) NaN in rows that it could not score
+    rows: Scored  # with NaN for scores where it could not score a row
     sets: NDArray[np.bool_]  # (n, k)
-    labels: NDArray[np.int32]  # (n,)
-    sums: NDArray[np.uint64]  # (n,) of what the model is given
     n_invalid: int  # rows that it could not score
 
     @property
     def n_rows(self) -> int:
         """How many rows there are."""
-        return len(self.labels)
+        return self.rows.n_rows
 
-    @property
-    def grouped(self) -> bool:
-        """Whether they come in groups."""
-        return self.table.groups is not None
+    def sets_of(self, block: slice) -> NDArray[np.bool_]:
+        """Return the sets of a block of rows."""
+        return self.sets[block]
 
     def tally(self, constraints: Sequence[Constraint]) -> Tally:
         """Return the counts of the sets, claim by claim."""
-        groups, k = self.table.group_codes(), self.sets.shape[1]
-        return tally_blocks(lambda of: self.sets[of], self.labels, constraints, k, groups)
+        groups, k = self.rows.group_codes(), self.sets.shape[1]
+        return tally_blocks(self.sets_of, self.rows.labels, constraints, k, groups)
 
     def count(self) -> Counts:
         """Return the counts of the sets, class by class."""
-        return count_blocks(lambda of: self.sets[of], self.labels)
-
-    def cases(self, *, labelled: bool) -> Hashes:
-        """Return hashes of what the model is given, and of classes where asked for."""
-        return hashes.thin(case_hashes(self.sums, self.labels, labelled=labelled))
-
-    def keys(self) -> Hashes | None:
-        """Return hashes of what identifies the rows, None where no column does."""
-        return None if self.table.keys is None else hashes.thin(self.table.keys)
+        return count_blocks(self.sets_of, self.rows.labels)
 
     def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
         """Return all rows or at most so many, and their sets."""
-        places = row_numbers(self.n_rows)
-        if self.n_rows > most:
-            same = np.zeros_like(self.labels)
-            places = take_rows(places, keep_rows(self.table.hashes, same, np.array([most])))
-        codes = self.table.group_codes()
-        labels = self.labels[places]
-        sample = Sample(
-            scores=self.scores[places],
-            labels=labels,
-            weights=None,
-            groups=None if codes is None else codes[places],
-            cases=hashes.hash_cases(self.sums[places], labels),
-            places=places if self.table.numbered else None,
-            keys=self.table.key_values(places),
+        rows, sets = self.rows, self.sets
+        if rows.n_rows > most:
+            kept = keep_rows(rows.order, np.zeros_like(rows.labels), np.array([most]))
+            rows, sets = rows.take(kept), take_rows(sets, kept)
+        return rows.as_sample(None), sets
+
+
+def make_answered(
+    uri: str,
+    table: Table,
+    classes: tuple[str, ...],
+    labels: NDArray[np.int32],
+    sums: NDArray[np.uint64],
+    scores: NDArray[np.float64],
+    sets: NDArray[np.bool_],
+) -> Answered:
+    """Return what a set classifier answers to a table; raise where it can score none of the rows.
+
+    Rows that it could not score have NaN for scores.
+    """
+    n = len(labels)
+    invalid = fill_rows(n, np.bool_, lambda of: np.isnan(scores[of]).all(axis=1))
+    if invalid.all():
+        raise InvalidDataError(
+            f"{uri} can score none of the {n:,} rows of {table.what}; are they of another kind?"
         )
-        return sample, self.sets[places]
+    rows = Scored(
+        classes=classes,
+        table=table,
+        scores=scores,
+        labels=labels,
+        places=row_numbers(n),
+        sums=sums,
+        order=table.hashes,
+        keys=table.keys,
+        groups=table.groups,
+    )
+    return Answered(rows=rows, sets=sets, n_invalid=int(np.count_nonzero(invalid)))
 
 
 def row_numbers(n: int) -> NDArray[np.int64]:
     """Return the numbers of n rows, from 0."""
     return fill_rows(n, np.int64, lambda of: np.arange(of.start, of.stop))
-
-
-def case_hashes(
-    sums: NDArray[np.uint64], labels: NDArray[np.int32], *, labelled: bool
-) -> NDArray[np.uint64]:
-    """Return hashes of what the model is given, and of classes where asked for."""
-    return hashes.hash_cases(sums, labels if labelled else np.full_like(labels, UNLABELLED))
 
 
 def tally_blocks(
@@ -226,10 +197,9 @@ def tally_blocks(
 
 def count_blocks(sets_of: SetsOf, labels: NDArray[np.int32]) -> Counts:
     """Return the counts of sets, which a function gives for each block, class by class."""
-    return add_counts(count_answers(sets_of(of), labels[of]) for of in row_blocks(len(labels)))
 
+    def count(of: slice) -> Counts:
+        sets = sets_of(of)
+        return count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), np.ones(len(sets)))
 
-def count_answers(sets: NDArray[np.bool_], labels: NDArray[np.int32]) -> Counts:
-    """Return the counts of sets against labels, every row counting as one."""
-    n, k = sets.shape
-    return count_sets(sets, labels, np.zeros((0, k)), np.ones(n))
+    return add_counts(map(count, row_blocks(len(labels))))

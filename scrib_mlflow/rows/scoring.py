@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,26 +12,21 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
+from mlflow.types import Schema
 from numpy.typing import NDArray
 
-from scrib_mlflow import serving
+from scrib_mlflow import errors, serving
 from scrib_mlflow.core.certificate.split import order_rows
 from scrib_mlflow.core.inputs import check_classes, fill_rows, new_array, take_rows
 from scrib_mlflow.core.targets import Targets, make_constraints
-from scrib_mlflow.errors import (
-    InvalidDataError,
-    InvalidScoresError,
-    InvalidSettingsError,
-    ModelError,
-)
 from scrib_mlflow.messages import nearest, reason
 from scrib_mlflow.parameters import read_value
 from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.outputs import Transform, find_source
-from scrib_mlflow.rows.scored import Scored, TableLike, row_numbers
-from scrib_mlflow.rows.tables import Table, counted
+from scrib_mlflow.rows.scored import Scored, row_numbers
+from scrib_mlflow.rows.tables import Table, TableLike, counted
 
 COLUMNS = "columns"  # scores_from: the data hold the scores already
 TRIED = 50  # rows on which the place of the scores is found
@@ -65,13 +61,12 @@ class Scorer:
     def predict(self, rows: Any) -> Any:
         """Return the scores of rows and the errors by row; MLflow calls this with checked rows."""
         native, source, k = serving.native_model(self.model), asdict(self.source), len(self.classes)
-        return serving.score_rows(
-            lambda part: serving.read_scores(
-                serving.call_model(self.model, native, source, part), source, k
-            ),
-            rows,
-            k,
-        )
+
+        def score(part: Any) -> NDArray[np.float64]:
+            output = serving.call_model(self.model, native, source, part)
+            return serving.read_scores(output, source, k)
+
+        return serving.score_rows(score, rows, k)
 
 
 class ScoringPlan(NamedTuple):
@@ -79,33 +74,31 @@ class ScoringPlan(NamedTuple):
 
     scorer: Scorer
     inputs: tuple[str, ...]  # columns that the model takes; none where the table has scores only
+    columns: tuple[str, ...]  # that hold the scores; none where the model gives them
+
+    def features(self, rows: pd.DataFrame) -> pd.DataFrame | None:
+        """Return what the model takes of rows, None where the table has scores only."""
+        schema = self.scorer.model.metadata.get_input_schema()
+        return tables.as_typed(rows[list(self.inputs)], schema) if self.inputs else None
 
 
 class Prepared(NamedTuple):
     """A table that is ready to be scored."""
 
     table: Table
-    scorer: Scorer
     labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
-    inputs: tuple[str, ...]  # as of its plan
-
-    def features(self, rows: pd.DataFrame) -> pd.DataFrame | None:
-        """Return what the model takes of rows, None where the table has scores only."""
-        if not self.inputs:
-            return None
-        schema = self.scorer.model.metadata.get_input_schema()
-        return tables.as_typed(rows[list(self.inputs)], schema)
+    plan: ScoringPlan
 
 
 def check_is_base(base: Base) -> None:
     """Raise unless MLflow can call the model, and it is no set classifier already."""
     info = model_info(base.uri)
     if "python_function" not in info.flavors:
-        raise ModelError(
+        raise errors.ModelError(
             f"{base.uri} has no python_function flavour, so MLflow cannot call it; log it again"
         )
     if (info.metadata or {}).get("scrib_schema_version"):
-        raise ModelError(
+        raise errors.ModelError(
             f"{base.uri} is a set classifier already; calibrate the model inside it, which its "
             "tag scrib.base_model names"
         )
@@ -123,67 +116,59 @@ def prepare(
     model: PyFuncModel, example: Any, read: Sequence[Table], options: ScoreOptions
 ) -> list[Prepared]:
     """Return tables with labels and inputs, all to be scored in the way of the first."""
-    check_asked(model, options)
-    prepared: list[Prepared] = []
-    first: ScoringPlan | None = None
-    for table in read:
-        plan = ask(model, example, table, next(table.source.batches()), options, first)
-        first = first or plan
-        labels = table.indices(plan.scorer.classes)
-        prepared.append(Prepared(table, plan.scorer, labels, plan.inputs))
-    return prepared
+    first_rows = ((table, next(table.source.batches())) for table in read)
+    plans = plan_tables(model, example, first_rows, options)
+    return [
+        Prepared(table, table.indices(plan.scorer.classes), plan)
+        for table, plan in zip(read, plans, strict=True)
+    ]
 
 
-def check_asked(model: PyFuncModel, options: ScoreOptions) -> None:
-    """Raise for options that the model, or others, exclude."""
-    if options.label in tables.input_names(model.metadata.get_input_schema()):
-        raise InvalidDataError(
-            f"the label {options.label!r} is an input of the model, which must not see it"
-        )
-    if score_columns(options)[0] == COLUMNS and options.score_transform != "none":
-        raise InvalidSettingsError(
-            "score_transform is for scores that the model gives, but scores_from takes them from "
-            "the data; leave one of them out"
-        )
-
-
-def ask(
+def plan_tables(
     model: PyFuncModel,
     example: Any,
-    table: TableLike,
-    rows: pd.DataFrame,
+    read: Iterable[tuple[TableLike, pd.DataFrame]],
     options: ScoreOptions,
-    like: ScoringPlan | None,
-) -> ScoringPlan:
-    """Return how a table, some rows of which are at hand, is scored: as `like`, if there is one.
+) -> Iterator[ScoringPlan]:
+    """Yield how each table, some rows of which are at hand, is scored: all as the first.
 
     The example is what the model was logged with; it shows where a model's scores are when the
     table has scores and no inputs.
     """
-    wanted, columns = score_columns(options)
-    features = _features(model, table, rows, options, columns, like)
-    if wanted != COLUMNS and features is None:
-        inputs = model.metadata.get_input_schema()
-        raise InvalidDataError(
-            f"{table.what} cannot be scored: {tables.missing_features(rows, inputs)}"
+    inputs = model.metadata.get_input_schema()
+    if options.label in tables.input_names(inputs):
+        raise errors.InvalidDataError(
+            f"the label {options.label!r} is an input of the model, which must not see it"
         )
-    if like is not None:
-        scorer = like.scorer
-    else:
-        scorer = find_scorer(model, example, features, table.what, options)
-    make_constraints(options.targets, check_classes(scorer.classes, len(scorer.classes)))
-    if wanted == COLUMNS:
-        check_given(table.what, rows, columns or scorer.classes, scorer, features, example)
-    return ScoringPlan(scorer, () if features is None else tuple(features.columns))
+    wanted, columns = score_columns(options)
+    if wanted == COLUMNS and options.score_transform != "none":
+        raise errors.InvalidSettingsError(
+            "score_transform is for scores that the model gives, but scores_from takes them from "
+            "the data; leave one of them out"
+        )
+    first: ScoringPlan | None = None
+    for table, rows in read:
+        features = _features(inputs, table, rows, options, columns, first)
+        if wanted != COLUMNS and features is None:
+            raise tables.no_features(table.what, rows, inputs)
+        scorer = first.scorer if first else _find(model, example, features, table.what, options)
+        make_constraints(options.targets, check_classes(scorer.classes, len(scorer.classes)))
+        given: tuple[str, ...] = ()
+        if wanted == COLUMNS:
+            given = tuple(columns or scorer.classes)
+            _check_given(table.what, rows, given, scorer, features, example)
+        plan = ScoringPlan(scorer, () if features is None else tuple(features.columns), given)
+        first = first or plan
+        yield plan
 
 
 def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None = None) -> Scored:
     """Return a table's rows with their scores, or those of them that are kept."""
-    table, scorer = ready.table, ready.scorer
+    table, plan = ready.table, ready.plan
     numbers = row_numbers(len(ready.labels))
     if kept is not None:
         numbers = take_rows(numbers, kept)
-    scores = new_array((len(numbers), len(scorer.classes)), np.float64)
+    scores = new_array((len(numbers), len(plan.scorer.classes)), np.float64)
     sums = new_array((len(numbers),), np.uint64)
     done = 0
     for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}"):
@@ -192,24 +177,23 @@ def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None
         if not len(these):
             continue
         chosen = rows if len(these) == len(rows) else rows.iloc[these - start]
-        features = ready.features(chosen)
-        scores[done:end] = _score(ready, options, chosen, features, these)
+        features = plan.features(chosen)
+        scores[done:end] = _score(table.what, plan, chosen, features, these)
         hashed = pd.DataFrame(scores[done:end]) if features is None else features
         sums[done:end] = hashes.feature_sums(hashed)
         done = end
-    return scored_rows(table, scorer.classes, ready.labels, options.seed, scores, sums, kept)
+    return scored_rows(ready, options.seed, scores, sums, kept)
 
 
 def scored_rows(
-    table: Table,
-    classes: tuple[str, ...],
-    labels: NDArray[np.int32],  # (n,) of all rows
+    ready: Prepared,
     seed: int,
     scores: NDArray[np.float64],
     sums: NDArray[np.uint64],
     kept: NDArray[np.bool_] | None = None,
 ) -> Scored:
     """Return a table's rows, or those kept, with scores and sums, and with the order of a split."""
+    table, labels = ready.table, ready.labels
     n = len(labels)
     classed = fill_rows(n, np.int32, lambda of: np.maximum(labels[of], 0))
 
@@ -217,7 +201,7 @@ def scored_rows(
         return values if kept is None else take_rows(values, kept)
 
     return Scored(
-        classes=classes,
+        classes=ready.plan.scorer.classes,
         table=table,
         scores=scores,
         labels=some(labels),
@@ -230,24 +214,22 @@ def scored_rows(
 
 
 def _score(
-    ready: Prepared,
-    options: ScoreOptions,
+    what: str,
+    plan: ScoringPlan,
     rows: pd.DataFrame,
     features: pd.DataFrame | None,
     row_numbers: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    wanted, columns = score_columns(options)
-    what, scorer = ready.table.what, ready.scorer
-    if wanted != COLUMNS and features is not None:
-        return score_rows(scorer, features, row_numbers, what)
-    scores = given_scores(what, rows, columns or scorer.classes, row_numbers)
+    if not plan.columns and features is not None:
+        return score_rows(plan.scorer, features, row_numbers, what)
+    scores = _given_scores(what, rows, plan.columns, row_numbers)
     if features is not None:
-        check_same(what, scores, scorer, features, OF_EACH_BATCH)
+        _check_same(what, scores, plan.scorer, features, OF_EACH_BATCH)
     return scores
 
 
 def _features(
-    model: PyFuncModel,
+    inputs: Schema | None,
     table: TableLike,
     rows: pd.DataFrame,
     options: ScoreOptions,
@@ -255,20 +237,20 @@ def _features(
     like: ScoringPlan | None,
 ) -> pd.DataFrame | None:
     """Return what the model takes, in the order of the rows like it; None where it is missing."""
-    inputs = model.metadata.get_input_schema()
-    if options.scores_from == COLUMNS and not tables.input_names(inputs):
+    unnamed = not tables.input_names(inputs)
+    if options.scores_from == COLUMNS and unnamed:
         if options.classes is None:
-            raise InvalidDataError(
+            raise errors.InvalidDataError(
                 "the model's signature does not name its inputs, so scores and inputs cannot be "
                 f"told apart in {table.what}; name the scores with scores_from='columns:[p_a, p_b]'"
             )
         columns = list(options.classes)
     features = tables.features(rows, inputs, [options.label, *table.beside, *columns])
-    if features is None or like is None or not like.inputs or tables.input_names(inputs):
+    if features is None or like is None or not (like.inputs and unnamed):
         return features
     missing = [name for name in like.inputs if name not in features.columns]
     if missing:
-        raise InvalidDataError(
+        raise errors.InvalidDataError(
             f"{table.what} has no column {missing[0]!r}; {nearest(missing[0], features.columns)}"
         )
     return features[list(like.inputs)]
@@ -282,7 +264,7 @@ def score_columns(options: ScoreOptions) -> tuple[str, list[str]]:
     return COLUMNS, [*read_value("scores_from", names, {list})] if colon else []
 
 
-def find_scorer(
+def _find(
     model: PyFuncModel,
     example: Any,
     features: pd.DataFrame | None,
@@ -290,9 +272,9 @@ def find_scorer(
     options: ScoreOptions,
 ) -> Scorer:
     """Find where the model's scores are, on rows of the data or else on the example."""
-    tried = example if features is None else features.iloc[spread(len(features), TRIED)]
-    if tried is None:
-        raise InvalidDataError(
+    rows = example if features is None else features.iloc[spread(len(features), TRIED)]
+    if rows is None:
+        raise errors.InvalidDataError(
             f"{what} holds scores but not the model's inputs, and the model was logged "
             "without an input example, so it cannot be seen how it gives its scores; add the "
             "inputs to some rows, or log the model with an example"
@@ -300,7 +282,7 @@ def find_scorer(
     wanted, _ = score_columns(options)
     return make_scorer(
         model,
-        tried,
+        rows,
         wanted="auto" if wanted == COLUMNS else wanted,
         classes=options.classes,
         transform=options.score_transform,
@@ -316,18 +298,13 @@ def make_scorer(
     transform: Transform,
 ) -> Scorer:
     """Find where the model's scores are, on a few rows."""
-    sources: list[tuple[ScoreSource, tuple[str, ...]]] = []
-
-    class Finder:
-        """Takes the rows as MLflow hands them to a model, after checking them."""
-
-        def predict(self, checked: Any) -> None:
-            sources.append(
-                find_source(model, checked, wanted=wanted, classes=classes, transform=transform)
-            )
-
-    _as_served(model.metadata, Finder(), rows)
-    source, names = sources[0]
+    # MLflow hands the finder the rows as it hands them to a model, after checking them
+    finder = SimpleNamespace(
+        predict=lambda checked: find_source(
+            model, checked, wanted=wanted, classes=classes, transform=transform
+        )
+    )
+    source, names = _predict(model.metadata, finder, rows)
     scorer = Scorer(model=model, source=source, classes=names)
     _check_alone(scorer, rows)
     return scorer
@@ -344,7 +321,7 @@ def _check_alone(scorer: Scorer, rows: Any) -> None:
         alone, failed = as_served(scorer, part)
         if not np.allclose(alone, together[[row]], rtol=0, atol=allowed, equal_nan=True):
             other = failed.get(0, [float(f"{score:.3g}") for score in alone[0]])
-            raise ModelError(
+            raise errors.ModelError(
                 f"row {row} of those tried has the scores "
                 f"{[float(f'{score:.3g}') for score in together[row]]} among {len(together)} rows, "
                 f"but alone {other}; the model must score each row by itself, and the same each "
@@ -366,10 +343,18 @@ def score_rows(
     """
     scores, failed = as_served(scorer, rows)
     if failed:
-        raise _cannot_score(what, row_numbers, failed)
-    if not np.isfinite(scores).all():
-        row, column = np.argwhere(~np.isfinite(scores))[0]
-        raise InvalidScoresError(
+        first, *others = (row_numbers[row] for row in sorted(failed)[:MOST_NAMED])
+        more = " …" if len(failed) > MOST_NAMED else ""
+        also = f" (also rows {', '.join(map(str, others))}{more})" if others else ""
+        error = failed[min(failed)]
+        raise errors.ModelError(
+            f"the model cannot score row {first} of {what}{also}: "
+            f"{type(error).__name__}: {reason(error)}; drop or repair such rows"
+        )
+    bad = np.argwhere(~np.isfinite(scores))
+    if len(bad):
+        row, column = bad[0]
+        raise errors.InvalidScoresError(
             f"row {row_numbers[row]} of {what} has the score {scores[row, column]} for class "
             f"{scorer.classes[column]!r}; drop or repair rows that the model cannot score"
         )
@@ -378,35 +363,22 @@ def score_rows(
 
 def as_served(scorer: Scorer, rows: Any) -> tuple[NDArray[np.float64], dict[int, Exception]]:
     """Return the scores of rows, checked as MLflow does when serving, and the errors by row."""
-    return _as_served(scorer.model.metadata, scorer, rows)
+    return _predict(scorer.model.metadata, scorer, rows)
 
 
-def _as_served(metadata: Model, implementation: Any, rows: Any) -> Any:
+def _predict(metadata: Model, implementation: Any, rows: Any) -> Any:
     """Call with rows that MLflow has checked against the signature, as it does when serving."""
     if isinstance(rows, pd.DataFrame):
         rows = rows.reset_index(drop=True)  # as in a request; a model may look at it
     try:
         return PyFuncModel(metadata, implementation).predict(rows)
     except MlflowException as error:
-        raise InvalidDataError(
+        raise errors.InvalidDataError(
             f"the data do not fit the model's signature: {reason(error)}"
         ) from error
 
 
-def _cannot_score(
-    what: str, row_numbers: NDArray[np.int64], failed: dict[int, Exception]
-) -> ModelError:
-    first = min(failed)
-    error = failed[first]
-    others = [row_numbers[row] for row in sorted(failed)[1:MOST_NAMED]]
-    also = f" (also rows {', '.join(map(str, others))}{' …' if len(failed) > MOST_NAMED else ''})"
-    return ModelError(
-        f"the model cannot score row {row_numbers[first]} of {what}{also if others else ''}: "
-        f"{type(error).__name__}: {reason(error)}; drop or repair such rows"
-    )
-
-
-def check_given(
+def _check_given(
     what: str,
     rows: pd.DataFrame,
     columns: Sequence[str],
@@ -416,21 +388,27 @@ def check_given(
 ) -> None:
     """Raise unless some rows hold the scores that the model serves for them."""
     if len(columns) != len(scorer.classes):
-        raise InvalidDataError(
+        raise errors.InvalidDataError(
             f"scores_from names {len(columns)} columns for the classes {[*scorer.classes]}"
         )
     missing = [name for name in columns if name not in rows.columns]
     if missing:
         hint = nearest(missing[0], map(str, rows.columns))
-        raise InvalidDataError(f"{what} has no column {missing[0]!r} of scores; {hint}")
-    scores = given_scores(what, rows, columns, np.arange(len(rows)))
-    if features is None:
-        _check_alike(what, scores, scorer, example)
+        raise errors.InvalidDataError(f"{what} has no column {missing[0]!r} of scores; {hint}")
+    scores = _given_scores(what, rows, columns, np.arange(len(rows)))
+    if features is not None:
+        _check_same(what, scores, scorer, features, TRIED)
         return
-    check_same(what, scores, scorer, features, TRIED)
+    served, _ = as_served(scorer, example)
+    if _sum_to_one(served) != _sum_to_one(scores):
+        which = ("probabilities", "none") if _sum_to_one(served) else ("no probabilities", "some")
+        raise errors.InvalidScoresError(
+            f"the model gives {which[0]}, but the scores in {what} are {which[1]}; give the "
+            "scores as the model does, or rows with its inputs"
+        )
 
 
-def check_same(
+def _check_same(
     what: str,
     scores: NDArray[np.float64],
     scorer: Scorer,
@@ -442,7 +420,7 @@ def check_same(
     served = score_rows(scorer, features.iloc[tried], tried, what)
     gap = np.abs(served - scores[tried]).max()
     if not gap <= SAME_SCORES * np.abs(served).max():
-        raise InvalidScoresError(
+        raise errors.InvalidScoresError(
             f"the scores in {what} differ by up to {gap:.3g} from those that the model "
             "gives for the same rows, so thresholds for them would not be the model's; leave "
             "scores_from out, or name the columns in the order of the model's classes, "
@@ -450,32 +428,22 @@ def check_same(
         )
 
 
-def given_scores(
+def _given_scores(
     what: str, rows: pd.DataFrame, columns: Sequence[str], row_numbers: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return the scores that stand in rows, whose numbers in their table are `row_numbers`."""
     try:
         scores = rows[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
-        raise InvalidScoresError(f"the scores in {what} are not numbers: {error}") from error
-    if not np.isfinite(scores).all():
-        row, column = np.argwhere(~np.isfinite(scores))[0]
-        raise InvalidScoresError(
+        raise errors.InvalidScoresError(f"the scores in {what} are not numbers: {error}") from error
+    bad = np.argwhere(~np.isfinite(scores))
+    if len(bad):
+        row, column = bad[0]
+        raise errors.InvalidScoresError(
             f"row {row_numbers[row]} of {what} has the score {scores[row, column]} in column "
             f"{columns[column]!r}; drop or repair rows without a finite score for every class"
         )
     return scores
-
-
-def _check_alike(what: str, scores: NDArray[np.float64], scorer: Scorer, example: Any) -> None:
-    """Raise where only one of the scores in the data and those of the model are probabilities."""
-    served, _ = as_served(scorer, example)
-    if _sum_to_one(served) != _sum_to_one(scores):
-        which = ("probabilities", "none") if _sum_to_one(served) else ("no probabilities", "some")
-        raise InvalidScoresError(
-            f"the model gives {which[0]}, but the scores in {what} are {which[1]}; give the "
-            "scores as the model does, or rows with its inputs"
-        )
 
 
 def _sum_to_one(scores: NDArray[np.float64]) -> bool:

@@ -7,7 +7,9 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +23,7 @@ import pyarrow.dataset as ds
 from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.inputs import (
-    check_labels,
-    distinct_values,
-    fill_rows,
-    new_array,
-    sorted_values,
-)
+from scrib_mlflow.core import inputs as arrays
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.messages import nearest, progress, reason
 from scrib_mlflow.records import DataRecord
@@ -39,6 +35,7 @@ UNLABELLED = -1  # in place of a class index
 WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
 UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
 NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
+FileStates = tuple[tuple[str, int, int], ...]  # name, size and time of each file
 # Without it pandas 2 loses last bits; pandas 3 never does.
 EXACT: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
 
@@ -51,11 +48,11 @@ class Source:
     columns: tuple[str, ...]
     n_rows: int
     held: pd.DataFrame | ds.Dataset  # a csv's rows, or parquet files that stay where they are
-    state: tuple[tuple[str, int, int], ...] = ()  # name, size and time of each of these files
+    state: FileStates = ()  # of these files
 
     def check_unchanged(self) -> None:
         """Raise where the files are not those that were opened: rows of two states do not mix."""
-        if not isinstance(self.held, pd.DataFrame) and _state(self.held) != self.state:
+        if not isinstance(self.held, pd.DataFrame) and _states(self.held) != self.state:
             raise InvalidDataError(
                 f"{self.name} changed while it was read; run it again when nothing writes to it"
             )
@@ -73,24 +70,18 @@ class Source:
             yield part.to_pandas(ignore_metadata=True)
 
     def record_batches(self, most: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow holds them, of parquet files one row group after the other.
+        """Yield the rows of parquet files as Arrow holds them, one row group after the other.
 
         A scan of the whole would read ahead of slow consumers, up to a gigabyte.
         """
-        if isinstance(self.held, pd.DataFrame):
-            table = pa.Table.from_pandas(self.held[list(columns)], preserve_index=False)
-            yield from table.to_batches(max_chunksize=most)
-            return
+        files: Any = self.held
+        wanted = {"schema": files.schema, "columns": list(columns), "batch_size": most}
         try:
-            for file in self.held.get_fragments():
+            for file in files.get_fragments():
                 for group in file.split_by_row_group():
-                    for part in group.to_batches(
-                        schema=self.held.schema, columns=list(columns), batch_size=most
-                    ):
-                        if part.num_rows:
-                            yield part
+                    yield from (part for part in group.to_batches(**wanted) if part.num_rows)
         except (OSError, pa.ArrowException) as error:
-            raise _unreadable(self.name, error) from error
+            raise InvalidDataError(f"{self.name} cannot be read: {reason(error)}") from error
 
     def take(
         self, row_numbers: NDArray[np.int64], columns: Sequence[str] | None = None
@@ -114,81 +105,65 @@ def open_table(name: str, place: str, label: str | None) -> Source:
     Parquet stays in its files; a csv is read as a whole, because only all of a column tells what it
     holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing.
     """
-    folder = tempfile.mkdtemp() if _is_elsewhere(place) else None
-    try:
-        source = _open(name, place, label, folder)
-    except BaseException:
-        _delete(folder)
-        raise
-    weakref.finalize(source, _delete, folder)
+    named = f"{name} {place}"
+    with ExitStack() as stack:
+        path = _local(named, place, stack)
+        state: FileStates = ()
+        try:
+            if _is_csv(path):
+                held = _read_csv(path, label)
+                columns, n_rows = [str(column) for column in held.columns], len(held)
+            else:
+                held = _open_parquet(path)
+                columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
+                n_rows, state = held.count_rows(), _states(held)
+        except Exception as error:
+            raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
+        if label is not None and label not in columns:
+            raise InvalidDataError(
+                f"{named} has no column {label!r} for the labels; {nearest(label, columns)}"
+            )
+        if n_rows == 0:
+            raise InvalidDataError(f"{named} has no rows")
+        source = Source(name=named, columns=tuple(columns), n_rows=n_rows, held=held, state=state)
+        weakref.finalize(source, stack.pop_all().close)
     return source
 
 
-def _delete(folder: str | None) -> None:
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open(name: str, place: str, label: str | None, folder: str | None) -> Source:
-    path = _local(name, place, folder)
-    named = f"{name} {place}"
-    held: pd.DataFrame | ds.Dataset
-    state: tuple[tuple[str, int, int], ...] = ()
-    try:
-        if _is_csv(path):
-            held = read_csv(path, label)
-            columns, n_rows = [str(column) for column in held.columns], len(held)
-        else:
-            # in a folder, not on the way to a file, names such as year=2026 are columns
-            parted = "hive" if path.is_dir() else None
-            held = ds.dataset(path, format="parquet", partitioning=parted)
-            if not held.files:
-                raise ValueError("there are no parquet files in it")  # noqa: TRY301  # worded like pyarrow's
-            columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
-            n_rows, state = held.count_rows(), _state(held)
-    except Exception as error:
-        raise _unreadable(named, error) from error
-    if label is not None and label not in columns:
-        raise InvalidDataError(
-            f"{named} has no column {label!r} for the labels; {nearest(label, columns)}"
-        )
-    if n_rows == 0:
-        raise InvalidDataError(f"{named} has no rows")
-    return Source(name=named, columns=tuple(columns), n_rows=n_rows, held=held, state=state)
-
-
-def _state(files: ds.Dataset) -> tuple[tuple[str, int, int], ...]:
-    """Return name, size and time of the files, size -1 of one that is gone."""
-    stats = {name: Path(name).stat() if Path(name).exists() else None for name in files.files}
-    return tuple(
-        (name, stat.st_size, stat.st_mtime_ns) if stat else (name, -1, -1)
-        for name, stat in stats.items()
-    )
-
-
-def _unreadable(name: str, error: Exception) -> InvalidDataError:
-    return InvalidDataError(f"{name} cannot be read: {reason(error)}")
-
-
-def _is_elsewhere(place: str) -> bool:
-    return len(urlsplit(place).scheme) > 1  # one letter is a Windows drive
-
-
-def _local(name: str, place: str, folder: str | None) -> Path:
-    """Return the path of a file, downloaded where it is elsewhere."""
+def _local(named: str, place: str, stack: ExitStack) -> Path:
+    """Return the path of a file; one that is elsewhere is downloaded until the stack closes."""
     path = Path(place)
-    if _is_elsewhere(place):
+    if len(urlsplit(place).scheme) > 1:  # one letter is a Windows drive
+        folder = tempfile.mkdtemp()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             path = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder))
         except Exception as error:  # each kind of store has errors of its own
-            raise InvalidDataError(
-                f"{name} {place} cannot be downloaded: {reason(error)}"
-            ) from error
+            raise InvalidDataError(f"{named} cannot be downloaded: {reason(error)}") from error
     if not path.exists():
         raise InvalidDataError(
-            f"{name} {place} does not exist; a relative path is looked up in {Path.cwd()}"
+            f"{named} does not exist; a relative path is looked up in {Path.cwd()}"
         )
     return path
+
+
+def _open_parquet(path: Path) -> ds.Dataset:
+    # in a folder, not on the way to a file, names such as year=2026 are columns
+    partitioning = "hive" if path.is_dir() else None
+    files = ds.dataset(path, format="parquet", partitioning=partitioning)
+    if not files.files:
+        raise ValueError("there are no parquet files in it")  # worded like pyarrow's
+    return files
+
+
+def _states(files: ds.Dataset) -> FileStates:
+    """Return name, size and time of the files, -1 of one that is gone."""
+    paths = [Path(name) for name in files.files]
+    stats = [path.stat() if path.exists() else None for path in paths]
+    return tuple(
+        (str(path), stat.st_size, stat.st_mtime_ns) if stat else (str(path), -1, -1)
+        for path, stat in zip(paths, stats, strict=True)
+    )
 
 
 def _is_csv(path: Path) -> bool:
@@ -200,8 +175,11 @@ def _is_csv(path: Path) -> bool:
     raise ValueError(f"the ending of {path.name!r} is none of .parquet, .pq, .csv and .csv.gz")
 
 
-def read_csv(path: Path, label: str | None) -> pd.DataFrame:
-    """Return a csv's rows; without the label's column only its header."""
+def _read_csv(path: Path, label: str | None) -> pd.DataFrame:
+    """Return a csv's rows; without the label's column only its header.
+
+    A column of texts that are all numbers but for "NA" and the like holds numbers.
+    """
     header = pd.read_csv(path, nrows=0, index_col=False)
     if label is not None and label not in header.columns:
         return header
@@ -215,22 +193,11 @@ def read_csv(path: Path, label: str | None) -> pd.DataFrame:
             na_values={name: [""] for name in header.columns if name != label},
             **EXACT,
         )
-    return table.assign(**{name: _as_numbers(table[name]) for name in _texts(table, label)})
-
-
-def _texts(table: pd.DataFrame, label: str | None) -> list[str]:
-    """Return the columns of texts that are not labels."""
-    texts = table.select_dtypes(include=["object", "string"]).columns
-    return [str(name) for name in texts if name != label]
-
-
-def _as_numbers(texts: pd.Series) -> pd.Series:
-    """Return numbers where all texts but "NA" and the like are numbers; "NA" may be a word."""
-    there = texts.where(~texts.isin(NOTHING))
-    try:
-        return pd.to_numeric(there)
-    except ValueError:
-        return texts
+    for name in table.select_dtypes(include=["object", "string"]).columns:
+        if name != label:
+            with suppress(ValueError):
+                table[name] = pd.to_numeric(table[name].where(~table[name].isin(NOTHING)))
+    return table
 
 
 def label_indices(
@@ -245,20 +212,19 @@ def label_indices(
     Where the values are the distinct ones of a column, `codes` say which of them each row has; they
     tell which row is to blame.
     """
-    labels = np.asarray(values.astype(object).where(values.notna(), None))
-    if values.dtype.kind in "iuf" or values.dtype.kind == "b":
-        labels = np.asarray(values)
+    plain = values.dtype.kind in "iufb"
+    labels = np.asarray(values if plain else values.astype(object).where(values.notna(), None))
     try:
         if labels.dtype == np.object_ and not {*labels} <= {*classes}:
             texts = [str(value) for value in labels]
             if all(WHOLE.fullmatch(text) for text in texts):
                 labels = np.array([int(float(text)) for text in texts])
         try:
-            return check_labels(labels, classes, len(labels))
+            return arrays.check_labels(labels, classes, len(labels))
         except InvalidLabelsError:
             if codes is None:
                 raise
-            return check_labels(labels[codes], classes, len(codes))
+            return arrays.check_labels(labels[codes], classes, len(codes))
     except (InvalidLabelsError, TypeError) as error:
         raise InvalidLabelsError(
             f"{place}: {error}; if the model's own names are others, give them in the order of "
@@ -323,12 +289,24 @@ def _can_narrow(values: pd.Series, wanted: object) -> bool:
     return whole and bool((values.astype(wanted) == values).all())
 
 
-def missing_features(table: pd.DataFrame, inputs: Schema | None) -> str:
-    """Return what a table lacks that the model needs, in words."""
+def feature_names(
+    what: str, columns: Iterable[Any], inputs: Schema | None, leave_out: Sequence[str]
+) -> list[Any]:
+    """Return which columns of a table the model takes; raise where it lacks one."""
+    empty = pd.DataFrame(columns=list(columns))
+    taken = features(empty, inputs, leave_out)
+    if taken is None:
+        raise no_features(what, empty, inputs)
+    return list(taken.columns)
+
+
+def no_features(what: str, table: pd.DataFrame, inputs: Schema | None) -> InvalidDataError:
+    """Return the error of a table that lacks what the model needs."""
     needed = inputs.required_input_names() if inputs is not None and input_names(inputs) else []
     missing = [str(name) for name in needed if name not in table.columns]
     listed = ", ".join(map(repr, missing[:10])) + (" …" if len(missing) > 10 else "")
-    return f"it lacks the model's inputs {listed}" if missing else "it has no column but the label"
+    why = f"it lacks the model's inputs {listed}" if missing else "it has no column but the label"
+    return InvalidDataError(f"{what} cannot be scored: {why}")
 
 
 class LabelColumn(NamedTuple):
@@ -338,25 +316,34 @@ class LabelColumn(NamedTuple):
     codes: NDArray[np.int32]  # (n,)
 
 
+NO_LABELS = LabelColumn(pd.Series(dtype=np.object_), np.empty(0, dtype=np.int32))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table whose rows stay where they are, with what tells them apart."""
+class TableLike(ABC):
+    """A table that an engine has read, as far as logs and reports are concerned."""
 
     what: str  # the parameter that names it
-    source: Source
     record: DataRecord
     label: str | None  # its column of true classes, None for rows without
-    labels: LabelColumn  # empty for rows without
-    hashes: NDArray[np.uint64]  # (n,) of what stands in each row
-    key: str | None = None
-    keys: NDArray[np.uint64] | None = None  # (n,) hashes of a column that identifies rows
-    groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
-    beside: tuple[str, ...] = ()  # columns that are no inputs: those of both
-    numbered: bool = True  # whether rows have a number; those that Spark read have none
+    key: str | None = None  # its column that identifies rows
+    beside: tuple[str, ...] = ()  # columns that are no inputs: those that identify and group rows
 
-    def group_codes(self) -> NDArray[np.int64] | None:
-        """Return the group of each row as a number from 0, None without groups."""
-        return group_codes(self.groups)
+    @abstractmethod
+    def some_rows(self) -> pd.DataFrame:
+        """Return a few rows, which tell what its columns are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(TableLike):
+    """A table whose rows stay where they are, with what tells them apart."""
+
+    source: Source
+    labels: LabelColumn = NO_LABELS
+    hashes: NDArray[np.uint64]  # (n,) of what stands in each row
+    keys: NDArray[np.uint64] | None = None  # (n,) hashes of the key
+    groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
+    numbered: bool = True  # whether rows have a number; those that Spark read have none
 
     def identities(self) -> NDArray[np.uint64]:
         """Return (n,) hashes of what identifies each row: its key, or else its contents."""
@@ -369,7 +356,7 @@ class Table:
         values, codes = self.labels
         place = f"column {self.label!r} of {self.what}"
         indices = label_indices(values, classes, place=place, codes=codes)
-        return fill_rows(len(codes), np.int32, lambda of: indices[codes[of]])
+        return arrays.fill_rows(len(codes), np.int32, lambda of: indices[codes[of]])
 
     def some_rows(self) -> pd.DataFrame:
         """Return the first rows."""
@@ -386,33 +373,39 @@ def group_codes(groups: NDArray[np.uint64] | None) -> NDArray[np.int64] | None:
     """Return hashes of groups as numbers from 0."""
     if groups is None:
         return None
-    distinct = distinct_values(groups)
-    return fill_rows(len(groups), np.int64, lambda of: np.searchsorted(distinct, groups[of]))
+    distinct = arrays.distinct_values(groups)
+    return arrays.fill_rows(len(groups), np.int64, lambda of: np.searchsorted(distinct, groups[of]))
+
+
+def named_columns(
+    what: str,
+    options: Mapping[str, str | None],
+    columns: Collection[str],
+    optional: Collection[str] = (),
+) -> dict[str, str]:
+    """Return the columns that options name; raise for one that is missing and not optional."""
+    named = {}
+    for option, name in options.items():
+        if name is not None and name in columns:
+            named[option] = name
+        elif name is not None and option not in optional:
+            hint = nearest(name, columns)
+            raise InvalidDataError(f"{what} has no column {name!r}, which {option} names; {hint}")
+    return named
 
 
 def read_rows(
-    what: str, place: str, label: str | None, *, key: str | None = None, group: str | None = None
+    what: str, place: str, label: str | None, optional: Collection[str] = (), **options: str | None
 ) -> Table:
-    """Return the table at a path or URI, digested; key and group name columns."""
-    return read_source(what, place, open_table(what, place, label), label, key, group)
+    """Return the table at a path or URI, digested.
 
-
-def read_source(
-    what: str,
-    place: str,
-    source: Source,
-    label: str | None,
-    key: str | None,
-    group: str | None,
-) -> Table:
-    """Return an open table, digested."""
-    for option, name in (("key", key), ("group", group)):
-        if name is not None and name not in source.columns:
-            msg = f"{what} has no column {name!r}, which {option} names; "
-            raise InvalidDataError(msg + nearest(name, source.columns))
+    The options key and group name columns, which may be missing if `optional` holds the option.
+    """
+    source = open_table(what, place, label)
+    named = named_columns(what, options, source.columns, optional)
     n = (source.n_rows,)
-    row_hashes, codes = new_array(n, np.uint64), new_array(n, np.int32)
-    keys, groups = (None if name is None else new_array(n, np.uint64) for name in (key, group))
+    row_hashes, codes = arrays.new_array(n, np.uint64), arrays.new_array(n, np.int32)
+    hashed = {option: arrays.new_array(n, np.uint64) for option in named}
     sums = hashes.digest_sums(row_hashes[:0])
     seen: list[tuple[slice, pd.Series]] = []
     texts = [] if label is None else [label]  # those of a csv are text, others may be numbers
@@ -420,30 +413,23 @@ def read_source(
         rows = slice(start, start + len(batch))
         row_hashes[rows] = hashes.row_hashes(batch, text=texts)
         sums = sums + hashes.digest_sums(row_hashes[rows])
-        if keys is not None and key is not None:
-            keys[rows] = _named_hashes(what, batch[key], "key", start)
-        if groups is not None and group is not None:
-            groups[rows] = _named_hashes(what, batch[group], "group", start)
+        for option, name in named.items():
+            hashed[option][rows] = _named_hashes(what, batch[name], option, start)
         if label is not None:
             codes[rows], distinct = _distinct(what, batch[label])
             seen.append((rows, distinct))
-    record = DataRecord(
-        source=place,
-        digest=hashes.digest_of(source.columns, sums),
-        n_rows=source.n_rows,
-        n_used=source.n_rows,
-    )
+    digest = hashes.digest_of(source.columns, sums)
     table = Table(
         what=what,
         source=source,
-        record=record,
+        record=DataRecord(source=place, digest=digest, n_rows=n[0], n_used=n[0]),
         label=label,
-        labels=_join_labels(codes, seen),
+        labels=NO_LABELS if label is None else _join_labels(codes, seen),
         hashes=row_hashes,
-        key=key,
-        keys=keys,
-        groups=groups,
-        beside=tuple(name for name in (key, group) if name is not None),
+        key=named.get("key"),
+        keys=hashed.get("key"),
+        groups=hashed.get("group"),
+        beside=tuple(named.values()),
     )
     check_keys(table)
     return table
@@ -478,8 +464,6 @@ def _distinct(what: str, labels: pd.Series) -> tuple[NDArray[np.intp], pd.Series
 
 def _join_labels(codes: NDArray[np.int32], seen: list[tuple[slice, pd.Series]]) -> LabelColumn:
     """Return the labels of a table from the distinct ones of its batches, which codes number."""
-    if not seen:
-        return LabelColumn(pd.Series(dtype=np.object_), np.empty(0, dtype=np.int32))
     joined = pd.concat([values for _, values in seen], ignore_index=True)
     numbers, distinct = pd.factorize(joined, use_na_sentinel=False)
     start = 0
@@ -504,7 +488,7 @@ def check_keys(table: Table) -> None:
     """Raise where two rows share what shall identify them."""
     if table.key is None or table.keys is None:
         return
-    ordered = sorted_values(table.keys)
+    ordered = arrays.sorted_values(table.keys)
     again = np.flatnonzero(ordered[1:] == ordered[:-1])[:1]
     if len(again):
         first = np.flatnonzero(table.keys == ordered[again])[:1]

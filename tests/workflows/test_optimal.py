@@ -19,7 +19,7 @@ from scrib_mlflow.records import seal
 from scrib_mlflow.registry.models import Stored, version_tags
 from scrib_mlflow.workflows.demo import serve
 from tests.conftest import using, using_copy
-from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
+from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 from tests.oracles import optimal_answer
 from tests.test_serve import ALONE
 from tests.workflows.gates import champion, failed
@@ -87,8 +87,6 @@ def test_the_certificate_is_the_binomial_test_of_the_formula_on_rows_the_path_ne
     assert record["certified"]
     rows = pd.read_parquet("rows.parquet")
     labels = np.array([CLASSES.index(name) for name in rows["label"]])
-    from scrib_mlflow.rows.hashes import case_hashes  # noqa: PLC0415
-
     run_id = mlflow.MlflowClient().get_model_version("base-scrib", "2").run_id
     hashes = pd.read_parquet(
         mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="rows.parquet")

@@ -7,13 +7,14 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from importlib import import_module
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+import scrib_mlflow
+from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, ScribError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, ScribError
 
 MASTER = "spark.master"
 LOCAL = {  # nothing outside this machine has to reach the driver
@@ -38,26 +39,16 @@ def session(options: Mapping[str, str]) -> Iterator[SparkSession]:
     Errors of Spark become errors of ours, without the stack of the JVM.
     """
     sql = _import_spark()
-    active = _running(sql)
-    if active is not None:
-        with plain_errors(), settings(active, AS_PANDAS):
-            check_workers(active)
-            yield active
-        return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    try:
-        own = _build(sql, options)
-    except Exception as error:
-        raise InvalidSettingsError(
-            f"Spark does not start: {reason(error)}; {INSTALL}, and check spark_options"
-        ) from error
-    try:
-        own.sparkContext.setLogLevel("ERROR")
-        with plain_errors(), settings(own, AS_PANDAS):
-            check_workers(own)
-            yield own
-    finally:
-        own.stop()
+    with ExitStack() as stack:
+        active = _running(sql)
+        if active is None:
+            active = _start(sql, options)
+            stack.callback(active.stop)
+            active.sparkContext.setLogLevel("ERROR")
+        stack.enter_context(plain_errors())
+        stack.enter_context(settings(active, AS_PANDAS))
+        check_workers(active)
+        yield active
 
 
 def _running(sql: Any) -> SparkSession | None:
@@ -80,9 +71,8 @@ def settings(active: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, old in before.items():
-            if old is None:
-                active.conf.unset(name)
-            else:
+            active.conf.unset(name)
+            if old is not None:
                 active.conf.set(name, old)
 
 
@@ -91,28 +81,27 @@ def plain_errors() -> Iterator[None]:
     """Raise what Spark raises as an error of ours, in a sentence."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
-    java: tuple[type[Exception], ...] = (PySparkException,)
-    try:
+    kinds: list[type[Exception]] = [PySparkException]
+    with suppress(ImportError):  # Spark Connect has no JVM at hand
         from py4j.protocol import Py4JError  # noqa: PLC0415
-    except ImportError:  # Spark Connect has no JVM at hand
-        pass
-    else:
-        java = (PySparkException, Py4JError)
+
+        kinds.append(Py4JError)
     try:
         yield
-    except java as error:
+    except tuple(kinds) as error:
         raise InvalidDataError(f"Spark could not finish: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:
     """Return the first useful sentence of an error: what Python said, or else what Spark says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [found for line in lines if (found := OF_PYTHON.match(line))]
-    ours = {kind.__name__ for kind in _kinds(ScribError)}
-    told = [found for found in raised if found[1] in ours]
-    if told:
-        return told[-1][2]
-    of_python = [found for found in raised if not found[0].startswith(("java.", "org.", "py4j."))]
+    raised = [match for line in lines if (match := OF_PYTHON.match(line))]
+    kinds: list[type] = [ScribError, *ScribError.__subclasses__()]
+    names = {kind.__name__ for kind in kinds}
+    ours = [match[2] for match in raised if match[1] in names]
+    if ours:
+        return ours[-1]
+    of_python = [match for match in raised if not match[0].startswith(("java.", "org.", "py4j."))]
     if of_python:
         return _short(f"{of_python[-1][1]}: {of_python[-1][2]}")
     causes = [line for line in lines if line.startswith("Caused by: ")]
@@ -121,10 +110,6 @@ def reason(error: BaseException) -> str:
     if lines:
         return _short(SPARKS_CLASS.sub("", lines[0]))
     return type(error).__name__
-
-
-def _kinds(kind: type[ScribError]) -> list[type[ScribError]]:
-    return [kind, *(below for child in kind.__subclasses__() for below in _kinds(child))]
 
 
 def _short(text: str) -> str:
@@ -141,6 +126,16 @@ def _import_spark() -> Any:
         raise InvalidSettingsError(f"engine=spark needs pyspark: {error}; {INSTALL}") from error
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     return sql
+
+
+def _start(sql: Any, options: Mapping[str, str]) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return _build(sql, options)
+    except Exception as error:
+        raise InvalidSettingsError(
+            f"Spark does not start: {reason(error)}; {INSTALL}, and check spark_options"
+        ) from error
 
 
 def _build(sql: Any, options: Mapping[str, str]) -> SparkSession:
@@ -167,15 +162,15 @@ def check_workers(active: SparkSession) -> None:
     try:
         context = getattr(active, "sparkContext", None)  # Spark Connect has none
         tasks = 1 if context is None else min(2 * context.defaultParallelism, MOST_TASKS)
-        asked = active.range(0, tasks, numPartitions=tasks).mapInArrow(_say, "version string")
-        found = {row["version"] for row in asked.collect()}
+        answers = active.range(0, tasks, numPartitions=tasks).mapInArrow(_say, "version string")
+        versions = {row["version"] for row in answers.collect()}
     except Exception as error:
         raise InvalidSettingsError(
             f"Spark's workers cannot run scrib_mlflow: {reason(error)}; give them an environment "
             "with the packages that this one has, and name its Python in PYSPARK_PYTHON"
         ) from error
-    here = _version()
-    other = found - {here}
+    here = scrib_mlflow.__version__
+    other = versions - {here}
     if other:
         raise InvalidSettingsError(
             f"Spark's workers have scrib_mlflow {min(other)}, but here it is "
@@ -187,8 +182,4 @@ def _say(batches: Any) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"version": [_version()]})
-
-
-def _version() -> str:
-    return str(import_module("scrib_mlflow").__version__)
+        yield pa.RecordBatch.from_pydict({"version": [scrib_mlflow.__version__]})

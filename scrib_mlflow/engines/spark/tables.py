@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import functions as F  # noqa: N812
 
-from scrib_mlflow.engines.base import without_missing
 from scrib_mlflow.engines.spark.session import reason
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.messages import nearest
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
-from scrib_mlflow.rows.tables import SOME_ROWS, UNNAMED
+from scrib_mlflow.rows.tables import SOME_ROWS, UNNAMED, TableLike, named_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -38,52 +36,45 @@ def read(spark: SparkSession, what: str, place: str) -> DataFrame:
     """Return the table at a path, or in the catalog; `what` is the option that names it."""
     called = f"{what} {place}"
     try:
-        frame = _read(spark, called, place)
-    except InvalidDataError:
-        raise
+        frame = _read(spark, place)
     except Exception as error:  # Spark and its file systems have errors of many kinds
-        raise InvalidDataError(f"{called} cannot be read: {_why(error)}") from error
-    frame = frame.drop(*(name for name in frame.columns if UNNAMED.fullmatch(name)))
+        why = str(error) if type(error) is ValueError else reason(error)
+        if "PATH_NOT_FOUND" in str(error):
+            why = f"it does not exist; a relative path is looked up in {Path.cwd()}"
+        raise InvalidDataError(f"{called} cannot be read: {why}") from error
+    frame = frame.drop(*filter(UNNAMED.fullmatch, frame.columns))
     if frame.isEmpty():
         raise InvalidDataError(f"{called} has no rows")
     return frame
 
 
-def _why(error: Exception) -> str:
-    if "PATH_NOT_FOUND" in str(error):
-        return f"it does not exist; a relative path is looked up in {Path.cwd()}"
-    return reason(error)
-
-
-def _read(spark: SparkSession, called: str, place: str) -> DataFrame:
+def _read(spark: SparkSession, place: str) -> DataFrame:
     scheme = urlsplit(place).scheme
     if scheme in OF_MLFLOW:
-        raise InvalidDataError(
-            f"{called} cannot be read: Spark knows no {scheme}: addresses; download it to where "
-            "all of Spark's workers can read it, or use engine=local"
+        raise ValueError(
+            f"Spark knows no {scheme}: addresses; download it to where all of Spark's workers can "
+            "read it, or use engine=local"
         )
     if place.lower().endswith((".csv", ".csv.gz")):
-        raise InvalidDataError(
-            f"{called} cannot be read: engine=spark reads parquet and tables of the catalog, "
-            "because only a whole csv tells what its columns hold; use engine=local, or write it "
-            "as parquet"
+        raise ValueError(
+            "engine=spark reads parquet and tables of the catalog, because only a whole csv tells "
+            "what its columns hold; use engine=local, or write it as parquet"
         )
     path = place
     if len(scheme) <= 1 and Path(place).exists():  # one letter is a Windows drive
-        path = spark_path(Path(place))
+        path = f"file://{as_pattern(Path(place).absolute().as_posix())}"
     if place.lower().endswith((".parquet", ".pq")) or scheme or Path(place).is_dir():
         return spark.read.parquet(path)
     if spark.catalog.tableExists(place):
         return spark.table(place)
-    raise InvalidDataError(
-        f"{called} cannot be read: it is no table in Spark's catalog, and its ending is neither "
-        ".parquet nor .pq"
+    raise ValueError(
+        "it is no table in Spark's catalog, and its ending is neither .parquet nor .pq"
     )
 
 
-def spark_path(path: Path) -> str:
-    """Return a path of this machine as Spark reads it: as a pattern, without percent codes."""
-    return "file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", path.absolute().as_posix())
+def as_pattern(path: str) -> str:
+    """Return a path as Spark reads it, which is as a pattern."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
 def column(name: str) -> Column:
@@ -91,58 +82,32 @@ def column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def first_rows(frame: DataFrame, names: Sequence[str] | None, n: int) -> pd.DataFrame:
+def structure(names: Iterable[str]) -> Column:
+    """Return a struct of columns."""
+    return F.struct(*map(column, names))
+
+
+def first_rows(frame: DataFrame, n: int) -> pd.DataFrame:
     """Return a few rows as the local engine would read them."""
-    wanted = frame.columns if names is None else names
-    return frame.select(*(column(name) for name in wanted)).limit(n).toArrow().to_pandas()
+    return frame.limit(n).toArrow().to_pandas()
 
 
 def packed(frame: DataFrame) -> Column:
     """Return all columns of a table in one struct, because not all names reach workers."""
-    return F.struct(*(column(name) for name in frame.columns)).alias(ROW)
-
-
-def sum_over(
-    frame: DataFrame, measure: Callable[[pa.RecordBatch], NDArray[Any]], start: NDArray[Any]
-) -> NDArray[Any]:
-    """Return the sum over all rows of an array that is measured batch by batch.
-
-    `start` is what no rows give: zeros of the shape and the type of the sum.
-    """
-
-    def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total = start.copy()
-        for batch in batches:
-            if batch.num_rows:
-                total += measure(batch)
-        yield pa.RecordBatch.from_pydict({"sums": [total.tobytes()]})
-
-    total = start.copy()
-    for row in frame.mapInArrow(add, "sums binary").collect():
-        total += np.frombuffer(row["sums"], dtype=start.dtype).reshape(start.shape)
-    return total
+    return structure(frame.columns).alias(ROW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkTable:
+class SparkTable(TableLike):
     """A table whose rows stay in Spark."""
 
-    what: str  # the parameter that names it
     frame: DataFrame
-    record: DataRecord
-    label: str | None
-    labels: pd.Series | None  # the distinct values of that column
-    key: str | None
-    group: str | None
-
-    @property
-    def beside(self) -> tuple[str, ...]:
-        """Columns that are no inputs: those that identify and group rows."""
-        return tuple(name for name in (self.key, self.group) if name is not None)
+    labels: pd.Series | None  # the distinct values of its column of labels
+    named: dict[str, str]  # its columns that identify and group rows, by "key" and "group"
 
     def some_rows(self) -> pd.DataFrame:
         """Return a few rows, which tell what its columns are."""
-        return first_rows(self.frame, None, SOME_ROWS)
+        return first_rows(self.frame, SOME_ROWS)
 
 
 def read_table(
@@ -150,47 +115,41 @@ def read_table(
     what: str,
     place: str,
     label: str | None,
-    *,
-    key: str | None,
-    group: str | None,
     optional: Collection[str] = (),
+    **options: str | None,
 ) -> SparkTable:
-    """Return a table, digested; a column that key or group names may be missing if `optional`."""
+    """Return a table, digested; the options are those of `rows.tables.read_rows`."""
     frame = read(spark, what, place)
     if label is not None and label not in frame.columns:
         raise InvalidDataError(
             f"{what} {place} has no column {label!r} for the labels; "
             f"{nearest(label, frame.columns)}"
         )
-    named = without_missing({"key": key, "group": group}, frame.columns, optional)
+    named = named_columns(what, options, frame.columns, optional)
     check_columns(frame, what, {"label": label, **named})
-    sums = digest_sums(frame, label)
-    n = int(sums[0])
-    digest = hashes.digest_of(frame.columns, sums)
+    digest, n = digest_rows(frame, label)
     return SparkTable(
         what=what,
         frame=frame,
         record=DataRecord(source=place, digest=digest, n_rows=n, n_used=n),
         label=label,
         labels=None if label is None else _distinct_labels(frame, what, label),
-        **named,
+        key=named.get("key"),
+        beside=tuple(named.values()),
+        named=named,
     )
 
 
-def check_columns(frame: DataFrame, what: str, named: dict[str, str | None]) -> None:
+def check_columns(frame: DataFrame, what: str, named: Mapping[str, str | None]) -> None:
     """Raise where a column that an option names is missing, or a value of it."""
-    wanted = {option: name for option, name in named.items() if name is not None}
-    for option, name in wanted.items():
-        if name not in frame.columns:
-            hint = nearest(name, frame.columns)
-            raise InvalidDataError(f"{what} has no column {name!r}, which {option} names; {hint}")
+    wanted = named_columns(what, named, frame.columns)
     if not wanted:
         return
     missing = {option: _is_missing(frame, name) for option, name in wanted.items()}
     counts = frame.agg(*(F.count_if(each).alias(option) for option, each in missing.items()))
     for option, n in counts.collect()[0].asDict().items():
         if n:
-            text = F.to_json(F.struct(*(column(each) for each in frame.columns)))
+            text = F.to_json(structure(frame.columns))
             first = frame.filter(missing[option]).agg(F.min(text)).collect()[0][0]
             raise InvalidDataError(
                 f"{n:,} rows of {what} have no {option}, the first of them {shorten(first)}; "
@@ -210,14 +169,19 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
-def digest_sums(frame: DataFrame, label: str | None) -> NDArray[np.uint64]:
-    """Return (5,) the sums that a digest of the table is made of."""
+def digest_rows(frame: DataFrame, label: str | None = None) -> tuple[str, int]:
+    """Return the digest of a table, and the number of its rows; labels count as text."""
     texts = [] if label is None else [label]
 
-    def measure(batch: pa.RecordBatch) -> NDArray[np.uint64]:
-        return hashes.digest_sums(hashes.row_hashes(rows_of(batch), text=texts))
+    def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sums = np.zeros(5, dtype=np.uint64)
+        for batch in batches:
+            sums += hashes.digest_sums(hashes.row_hashes(rows_of(batch), text=texts))
+        yield pa.RecordBatch.from_pydict({"sums": [sums.tobytes()]})
 
-    return sum_over(frame.select(packed(frame)), measure, np.zeros(5, dtype=np.uint64))
+    parts = frame.select(packed(frame)).mapInArrow(add, "sums binary").collect()
+    sums = sum((np.frombuffer(part["sums"], np.uint64) for part in parts), np.zeros(5, np.uint64))
+    return hashes.digest_of(frame.columns, sums), int(sums[0])
 
 
 def rows_of(batch: pa.RecordBatch) -> pd.DataFrame:
