@@ -7,7 +7,6 @@ it as arrays: an `Objective` with one term a constraint, counters (c, 3) of each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from scrib_mlflow.core.compiling import inner, kernel
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
 from scrib_mlflow.core.inputs import NAN, SLACK, Floats, Labelled
 from scrib_mlflow.core.rules import ConstraintFit, Fit, Rule, predict_sets
-from scrib_mlflow.core.targets import Constraint, Target, Targets, make_constraints
+from scrib_mlflow.core.targets import Constraint, Target, Targets, claimed, make_constraints
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
 
 RISK, MISCOVERAGE, ABSTENTION = 0.0, 1.0, 2.0
@@ -26,7 +25,6 @@ KINDS = {"risk": RISK, "miscoverage": MISCOVERAGE, "abstention": ABSTENTION}
 KIND, TARGET, PENALTY, TWO_SIDED, MEMBERS, SILENT, RATIO, WHOLE = range(8)  # columns of terms
 CERTAIN, RIGHT, MISSED = range(3)  # columns of counters
 ALL_CERTAIN, ALL_EMPTY, ALL_SIZE = range(3)  # totals
-NO_TABLE = -1
 LEAST_SHARE = 1e-9  # of the rows of a constraint; with fewer that are certain it is silent
 LEAST_EXCESS = 1e-12  # less is rounding
 
@@ -170,8 +168,13 @@ class Problem:
     ambiguity: Ambiguity = Ambiguity()  # frozen
 
 
-def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> None:
-    """Refuse weights that are no numbers, or under which answering never pays."""
+def make_problem(
+    rows: Labelled,
+    targets: Targets,
+    ambiguity: Ambiguity = Ambiguity(),  # frozen
+) -> Problem:
+    """Return the problem that targets pose on these rows, or say what is wrong with it."""
+    constraints = make_constraints(targets, rows.classes)
     chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
     for name, value in (("chance", chance), ("size", size), ("empty", empty)):
         if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
@@ -182,34 +185,18 @@ def check_ambiguity(ambiguity: Ambiguity, constraints: Sequence[Constraint]) -> 
         raise InvalidTargetsError(
             "chance_weight, size_weight and empty_weight are all 0: every rule would be as good"
         )
-    risks = any(constraint.kind == "risk" for constraint in constraints)
-    if risks and (empty == 0 or empty < size):
+    if claimed(constraints) and (empty == 0 or empty < size):
         raise InvalidTargetsError(
             f"empty_weight is {empty:g} with size_weight {size:g}: an empty set would cost less "
             "than a certain one, so the best rule would hardly ever answer; "
             "set empty_weight to size_weight or more, and above 0"
         )
-
-
-def check_members(targets: Targets, class_weight: Floats, classes: tuple[str, ...]) -> None:
-    """Refuse classes that no row has, unless they are waived."""
-    for name, weight in zip(classes, class_weight, strict=True):
+    for name, weight in zip(rows.classes, rows.class_weight(), strict=True):
         if not weight > 0 and name not in map(str, targets.waive):
             raise InvalidLabelsError(
                 f"no row has class {name!r}, so nothing can be said about it; "
                 "add rows of that class, or waive it by name"
             )
-
-
-def make_problem(
-    rows: Labelled,
-    targets: Targets,
-    ambiguity: Ambiguity = Ambiguity(),  # frozen
-) -> Problem:
-    """Return the problem that targets pose on these rows, or say what is wrong with it."""
-    constraints = make_constraints(targets, rows.classes)
-    check_ambiguity(ambiguity, constraints)
-    check_members(targets, rows.class_weight(), rows.classes)
     return Problem(rows=rows, constraints=constraints, ambiguity=ambiguity)
 
 
@@ -220,7 +207,7 @@ def make_objective(problem: Problem, margin: Margin | None = None) -> Objective:
     total = float(class_weight.sum())
     members = np.array([class_weight[list(c.classes)].sum() for c in constraints])
     terms = np.zeros((len(constraints), 8))
-    spans = np.full((len(constraints), 2), NO_TABLE, dtype=np.int64)
+    spans = np.full((len(constraints), 2), -1, dtype=np.int64)
     tables: dict[tuple[float, int, float], tuple[int, ErrorTable]] = {}
     for c, constraint in enumerate(constraints):
         ratio = 1.0 if margin is None else margin.ratio(c, total)
@@ -281,39 +268,37 @@ def describe_fit(
 ) -> Fit:
     """Return the fit of a rule from the counts of its sets."""
     by_constraint, totals = constraint_counts(counts, problem.constraints)
-    classes = problem.rows.classes
-    return Fit(
-        method=method,
-        rule=rule,
-        classes=classes,
-        loss=float(loss_of(by_constraint, totals, objective)),
-        constraints=tuple(
+    classes, kept = problem.rows.classes, []
+    for c, constraint in enumerate(problem.constraints):
+        certain, right, missed = by_constraint[c]
+        members = objective.terms[c, MEMBERS]
+        if constraint.kind == "miscoverage":
+            rate = missed / members
+        elif constraint.kind == "abstention":
+            rate = 1.0 - certain / members
+        else:
+            silent = certain <= objective.terms[c, SILENT]
+            rate = NAN if silent else (certain - right) / certain
+        above = float(
+            term_excess(
+                c, certain, right, missed, objective.terms, objective.spans, objective.tables
+            )
+        )
+        kept.append(
             ConstraintFit(
                 name=constraint.name,
                 kind=constraint.kind,
                 classes=tuple(classes[j] for j in constraint.classes),
                 target=constraint.target,
-                rate=_rate(constraint, objective, c, by_constraint[c]),
-                excess=_excess(objective, c, by_constraint[c]),
+                rate=float(rate),
+                excess=above if above > LEAST_EXCESS else 0.0,
             )
-            for c, constraint in enumerate(problem.constraints)
-        ),
+        )
+    return Fit(
+        method=method,
+        rule=rule,
+        classes=classes,
+        loss=float(loss_of(by_constraint, totals, objective)),
+        constraints=tuple(kept),
         n_rows=len(problem.rows.scores),
     )
-
-
-def _rate(constraint: Constraint, objective: Objective, c: int, counts: np.ndarray) -> float:
-    members = objective.terms[c, MEMBERS]
-    if constraint.kind == "miscoverage":
-        return float(counts[MISSED] / members)
-    if constraint.kind == "abstention":
-        return float(1.0 - counts[CERTAIN] / members)
-    if counts[CERTAIN] <= objective.terms[c, SILENT]:
-        return NAN
-    return float((counts[CERTAIN] - counts[RIGHT]) / counts[CERTAIN])
-
-
-def _excess(objective: Objective, c: int, counts: np.ndarray) -> float:
-    terms, spans, tables = objective.terms, objective.spans, objective.tables
-    above = float(term_excess(c, *counts, terms, spans, tables))
-    return above if above > LEAST_EXCESS else 0.0

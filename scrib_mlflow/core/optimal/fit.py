@@ -19,20 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scrib_mlflow.core import dual, inputs, loss
+from scrib_mlflow.core import dual, inputs, loss, rules
 from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
 from scrib_mlflow.core.dual import Requirements
 from scrib_mlflow.core.inputs import Floats
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Problem
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
-from scrib_mlflow.core.rules import (
-    Fit,
-    OptimalRule,
-    Recalibration,
-    Rule,
-    make_sets,
-    with_candidates,
-)
+from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, make_sets
 from scrib_mlflow.core.targets import Constraint, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidTargetsError
 
@@ -70,24 +63,19 @@ def shared_multipliers(
     return shared
 
 
-def make_requirements(
-    constraints: Sequence[Constraint], class_share: Floats, aims: Floats | None = None
-) -> Requirements:
-    """Return what constraints ask of a rule, in their order; `aims` take the place of targets."""
-    k = len(class_share)
-    aimed = constraints
-    if aims is not None:
-        aimed = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
-    needs = [np.zeros((len(aimed), k)), np.zeros((len(aimed), k)), np.zeros(len(aimed))]
-    risks = [c for c, constraint in enumerate(aimed) if constraint.kind == "risk"]
-    for part, of_risks in zip(needs, dual.risk_requirements(aimed, k), strict=True):
-        part[risks] = of_risks
-    for c, constraint in enumerate(aimed):
-        if constraint.kind == "abstention":  # answers, of the rows of these classes
-            classes = list(constraint.classes)
-            needs[1][c, classes] = -1.0
-            needs[2][c] = (1.0 - constraint.target) * class_share[classes].sum()
-    return Requirements(*needs)
+def make_requirements(constraints: Sequence[Constraint], class_share: Floats) -> Requirements:
+    """Return what constraints ask of a rule, in their order."""
+    right, due = np.zeros((2, len(constraints), len(class_share)))
+    floor = np.zeros(len(constraints))
+    for c, constraint in enumerate(constraints):
+        classes = list(constraint.classes)
+        if constraint.kind == "risk":  # right answers, of all answers to the rows of these classes
+            right[c, classes] = 1.0
+            due[c, classes] = 1.0 - constraint.target
+        elif constraint.kind == "abstention":  # answers, of the rows of these classes
+            due[c, classes] = -1.0
+            floor[c] = (1.0 - constraint.target) * class_share[classes].sum()
+    return Requirements(right, due, floor)
 
 
 def make_rule(
@@ -200,7 +188,9 @@ def fit_optimal(
     if labels is None:
         return aimed.fit
     known = inputs.labels_for(rows.labels, rows.classes)
-    rule = with_candidates(aimed.rule, rows.scores, known, candidate_coverage, classes=rows.classes)
+    rule = rules.with_candidates(
+        aimed.rule, rows.scores, known, candidate_coverage, classes=rows.classes
+    )
     return replace(aimed.fit, rule=rule)
 
 
@@ -233,7 +223,8 @@ def aim(
     rounds: list[Aimed] = []
     multipliers, bound, gap = start, 0.0, 0.0
     for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
-        needs = make_requirements(constraints, class_share, aims).shared(together)
+        aimed_at = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
+        needs = make_requirements(aimed_at, class_share).shared(together)
         multipliers = dual.solve_dual(chances, share, needs, start=multipliers, seed=seed)
         tried = []
         for rule in make_rules(needs, multipliers, recalibration, tied=tied):

@@ -12,15 +12,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from scrib_mlflow.core.inputs import (
-    Floats,
-    Labelled,
-    are_probabilities,
-    check_rows,
-    check_scores,
-    row_blocks,
-)
+from scrib_mlflow.core import inputs as checks
+from scrib_mlflow.core.inputs import Floats, Labelled
 from scrib_mlflow.core.rules import LEAST_SCORE, MOST_LEAST_SCORE, Recalibration
 from scrib_mlflow.errors import InvalidScoresError
 from scrib_mlflow.serving import recalibrated
@@ -45,12 +40,16 @@ def fit_recalibration(
     the rows themselves make most likely, so that scores that are calibrated stay nearly as they
     are, and everything is finite where rows are few, a class has none, or classes separate.
     """
-    rows = check_rows(scores, labels, None, sample_weight, least_rows=1, hard=True)
-    of: Literal["log", "raw"] = "log" if are_probabilities(rows.scores) else "raw"
-    least = _least_score(rows.scores) if of == "log" else 0.0
-    inputs = _inputs(rows.scores, of, least)
-    scale = 1.0 if of == "log" else _spread(inputs, rows.weights)
-    inputs = inputs / scale
+    rows = checks.check_rows(scores, labels, None, sample_weight, least_rows=1, hard=True)
+    of: Literal["log", "raw"]
+    if checks.are_probabilities(rows.scores):
+        of, scale = "log", 1.0
+        lowest = rows.scores[rows.scores > 0].min()  # a score of 0, as of votes, is half of it
+        least = float(np.clip(lowest / 2, LEAST_SCORE, MOST_LEAST_SCORE))
+        inputs = np.log(np.maximum(rows.scores, least))
+    else:
+        of, scale, least = "raw", _spread(rows.scores, rows.weights), 0.0
+        inputs = rows.scores / scale
     k = inputs.shape[1]
     identity = np.concatenate([np.ones(k), np.zeros(k)])
     ridge = np.eye(2 * k) / WIDEST
@@ -67,7 +66,7 @@ def fit_recalibration(
 
 def recalibrate(recalibration: Recalibration, scores: ArrayLike) -> Floats:
     """Return (n, k) probabilities."""
-    checked = check_scores(scores, least_rows=1)
+    checked = checks.check_scores(scores, least_rows=1)
     k = len(recalibration.slopes)
     if checked.shape[1] != k:
         raise InvalidScoresError(
@@ -75,19 +74,9 @@ def recalibrate(recalibration: Recalibration, scores: ArrayLike) -> Floats:
         )
     plain = asdict(recalibration)
     chances = np.empty(checked.shape)
-    for of in row_blocks(len(checked)):
+    for of in checks.row_blocks(len(checked)):
         chances[of] = recalibrated(plain, checked[of])
     return chances
-
-
-def _least_score(scores: Floats) -> float:
-    """Return what a score of 0 stands for: half the least other one, where votes are counted."""
-    positive = scores[scores > 0]
-    return float(np.clip(positive.min() / 2, LEAST_SCORE, MOST_LEAST_SCORE))
-
-
-def _inputs(scores: Floats, of: Literal["log", "raw"], least: float) -> Floats:
-    return np.log(np.maximum(scores, least)) if of == "log" else scores
 
 
 def _spread(scores: Floats, weights: Floats) -> float:
@@ -95,13 +84,6 @@ def _spread(scores: Floats, weights: Floats) -> float:
     squares = (scores - scores.mean(axis=1, keepdims=True)) ** 2
     spread = float(np.sqrt(np.mean(squares * weights[:, None]) / weights.mean()))
     return spread if np.isfinite(spread) and spread > 0 else 1.0
-
-
-def _softmax(logits: Floats) -> Floats:
-    logits = logits - logits.max(axis=1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
-    return logits
 
 
 def _minimise(start: Floats, inputs: Floats, rows: Labelled, ridge: Floats) -> Floats:
@@ -145,7 +127,7 @@ def _loss_and_slope(
 def _curvature(x: Floats, inputs: Floats, weights: Floats) -> Floats:
     """Return the second derivative of the log loss of all rows."""
     k = inputs.shape[1]
-    chance = _softmax(inputs * x[:k] + x[k:])
+    chance = special.softmax(inputs * x[:k] + x[k:], axis=1)
     by_logit = np.concatenate([chance * inputs, chance], axis=1)
     by_logit *= np.sqrt(weights)[:, None]
     second = -by_logit.T @ by_logit

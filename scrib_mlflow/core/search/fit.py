@@ -134,7 +134,8 @@ def fit_thresholds(
     method = "scrib" if len(single) else "scrib-"
     fit = loss.describe_fit(method, rule, problem, task.objective, counts)
     bound = NAN
-    if _is_bounded(problem) and inputs.are_probabilities(rows.scores):
+    plain = problem.ambiguity == Ambiguity() and {c.kind for c in problem.constraints} == {"risk"}
+    if plain and inputs.are_probabilities(rows.scores):  # all that the bound knows of
         bound = abstention_bound(rows.scores, rows.weights, problem.constraints, task.seed)
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
 
@@ -163,15 +164,12 @@ def make_task(
 
 
 def served_rule(best: Best, task: Task, problem: Problem) -> tuple[ThresholdRule, Counts]:
-    """Return the rule of the best thresholds, and what it counts as it is served."""
+    """Return the rule of the best thresholds, and what it counts as it is served.
+
+    Raises where the search has counted something else.
+    """
     thresholds = centre(task.data, best.thresholds)
     counts = count_rows(threshold_sets(problem.rows.scores, thresholds), problem.rows)
-    _check_search(best, counts, task, problem)
-    return ThresholdRule(thresholds=tuple(thresholds.tolist())), counts
-
-
-def _check_search(best: Best, counts: Counts, task: Task, problem: Problem) -> None:
-    """Raise unless the served predicate counts what the search counted."""
     served, totals = constraint_counts(counts, problem.constraints)
     searched, searched_totals = best.counts.copy(), best.totals.copy()
     if not task.track.missed:
@@ -187,6 +185,7 @@ def _check_search(best: Best, counts: Counts, task: Task, problem: Problem) -> N
             f"the search counted {searched.tolist()} and {searched_totals.tolist()} but the served "
             f"rule gives {served.tolist()} and {totals.tolist()}; please report this with your data"
         )
+    return ThresholdRule(thresholds=tuple(thresholds.tolist())), counts
 
 
 def _margin(confidence: float | None, certify_rows: float | None, n: int) -> Margin | None:
@@ -224,9 +223,3 @@ def _initial(initial: Sequence[float] | None, data: Data) -> Floats | None:
             f"initial must be {data.scores.shape[1]} thresholds, one a class, got {initial!r}"
         )
     return np.array([values[data.served(g)].min() for g in range(len(data.thresholds))])
-
-
-def _is_bounded(problem: Problem) -> bool:
-    """Return whether the loss charges abstention and risks only, as the bound does."""
-    risks = [constraint.kind == "risk" for constraint in problem.constraints]
-    return problem.ambiguity == Ambiguity() and bool(risks) and all(risks)

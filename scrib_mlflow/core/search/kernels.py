@@ -10,29 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scrib_mlflow.core import loss
 from scrib_mlflow.core.compiling import inlined, inner, kernel
-from scrib_mlflow.core.loss import (
-    ABSTENTION,
-    ALL_CERTAIN,
-    ALL_EMPTY,
-    ALL_SIZE,
-    CERTAIN,
-    KIND,
-    MEMBERS,
-    MISCOVERAGE,
-    MISSED,
-    PENALTY,
-    RIGHT,
-    SILENT,
-    TARGET,
-    TWO_SIDED,
-    allowed,
-    ambiguity,
-    cost,
-    excess,
-    loss_of,
-    penalty,
-)
 
 CLASS, LEVELS, HIGHEST, OFFSET = range(4)  # columns of groups
 SECOND, TOP_CLASS, SECOND_CLASS = range(3)  # rows of tops
@@ -80,9 +59,9 @@ def count_certain(i, who, sign, info, weights, soft, class_terms, term_of, count
     for k in range(first, last):
         weight = sign * (weights[i] if label >= 0 else soft[i, k])
         for a in range(class_terms[k], class_terms[k + 1]):
-            counts[term_of[a], CERTAIN] += weight
+            counts[term_of[a], loss.CERTAIN] += weight
             if who == k:
-                counts[term_of[a], RIGHT] += weight
+                counts[term_of[a], loss.RIGHT] += weight
 
 
 @kernel
@@ -113,20 +92,20 @@ def place(rows, objective, state, cuts):
                     info[i, HOLDER] += tops[SECOND_CLASS, i]
         offset = groups[g, OFFSET]
         if len(rows.size_at) > 0:
-            totals[ALL_SIZE] += rows.size_at[offset + cut]
+            totals[loss.ALL_SIZE] += rows.size_at[offset + cut]
         if len(rows.label_start) > 0:
             for e in range(rows.label_start[offset], rows.label_start[offset + cut]):
                 k = rows.label_class[e]
                 for a in range(class_terms[k], class_terms[k + 1]):
-                    counts[term_of[a], MISSED] += rows.label_weight[e]
+                    counts[term_of[a], loss.MISSED] += rows.label_weight[e]
     for i in range(n):
         if info[i, HELD] == 0:
-            totals[ALL_EMPTY] += rows.weights[i]
+            totals[loss.ALL_EMPTY] += rows.weights[i]
         if info[i, HELD] == 1:
-            totals[ALL_CERTAIN] += rows.weights[i]
+            totals[loss.ALL_CERTAIN] += rows.weights[i]
             count_certain(i, info[i, HOLDER], 1.0, info, rows.weights, rows.soft,
                           class_terms, term_of, counts)  # fmt: skip
-    return loss_of(counts, totals, objective)
+    return loss.loss_of(counts, totals, objective)
 
 
 @inner
@@ -150,9 +129,9 @@ def move(rows, objective, state, g, cut):
         info[i, HELD] = before - step
         info[i, HOLDER] = holder - step * who
         if before == 0:
-            totals[ALL_EMPTY] -= weights[i]
+            totals[loss.ALL_EMPTY] -= weights[i]
         elif before == step:
-            totals[ALL_EMPTY] += weights[i]
+            totals[loss.ALL_EMPTY] += weights[i]
         sign = 0.0
         if before == 1:
             sign = -1.0
@@ -160,17 +139,17 @@ def move(rows, objective, state, g, cut):
             sign = 1.0
             holder -= step * who
         if sign != 0.0:
-            totals[ALL_CERTAIN] += sign * weights[i]
+            totals[loss.ALL_CERTAIN] += sign * weights[i]
             count_certain(i, holder, sign, info, weights, soft, class_terms, term_of, counts)
     if len(rows.label_start) > 0:
         for e in range(rows.label_start[first], rows.label_start[last]):
             k = rows.label_class[e]
             for b in range(class_terms[k], class_terms[k + 1]):
-                counts[term_of[b], MISSED] += step * rows.label_weight[e]
+                counts[term_of[b], loss.MISSED] += step * rows.label_weight[e]
     if len(rows.size_at) > 0:
-        totals[ALL_SIZE] += rows.size_at[offset + cut] - rows.size_at[offset + old]
+        totals[loss.ALL_SIZE] += rows.size_at[offset + cut] - rows.size_at[offset + old]
     state.cuts[g] = cut
-    return loss_of(counts, totals, objective)
+    return loss.loss_of(counts, totals, objective)
 
 
 @inner
@@ -199,8 +178,14 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
     for c in range(len(terms)):
         for j in range(3):
             counts[c, j] = state.counts[c, j]
-        due[c] = penalty(
-            c, counts[c, CERTAIN], counts[c, RIGHT], counts[c, MISSED], terms, spans, tables
+        due[c] = loss.penalty(
+            c,
+            counts[c, loss.CERTAIN],
+            counts[c, loss.RIGHT],
+            counts[c, loss.MISSED],
+            terms,
+            spans,
+            tables,
         )
         penalties += due[c]
     at = cut
@@ -226,15 +211,15 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
             if held == 1:
                 sign = -1.0
                 if step > 0:
-                    totals[ALL_EMPTY] += weights[i]
+                    totals[loss.ALL_EMPTY] += weights[i]
             elif held - step == 1:
                 sign = 1.0
                 holder -= step * who
                 if step < 0:
-                    totals[ALL_EMPTY] -= weights[i]
+                    totals[loss.ALL_EMPTY] -= weights[i]
             else:
                 continue
-            totals[ALL_CERTAIN] += sign * weights[i]
+            totals[loss.ALL_CERTAIN] += sign * weights[i]
             label = info[i, LABEL]
             first, end = label, label + 1
             if label < 0:
@@ -243,9 +228,9 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
                 weight = sign * (weights[i] if label >= 0 else soft[i, k])
                 for t in range(class_terms[k], class_terms[k + 1]):
                     c = term_of[t]
-                    counts[c, CERTAIN] += weight
+                    counts[c, loss.CERTAIN] += weight
                     if holder == k:
-                        counts[c, RIGHT] += weight
+                        counts[c, loss.RIGHT] += weight
                     if not stale[c]:
                         stale[c] = True
                         queue[queued] = c
@@ -255,36 +240,38 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
                 k = label_class[e]
                 for t in range(class_terms[k], class_terms[k + 1]):
                     c = term_of[t]
-                    counts[c, MISSED] += step * label_weight[e]
+                    counts[c, loss.MISSED] += step * label_weight[e]
                     if not stale[c]:
                         stale[c] = True
                         queue[queued] = c
                         queued += 1
         if track_size:
-            totals[ALL_SIZE] += size_at[offset + at] - size_at[offset + at - step]
+            totals[loss.ALL_SIZE] += size_at[offset + at] - size_at[offset + at - step]
         for q in range(queued):
             c = queue[q]
             stale[c] = False
-            n = counts[c, CERTAIN]
-            errors = n - counts[c, RIGHT]
-            if terms[c, KIND] == MISCOVERAGE:
-                n = terms[c, MEMBERS]
-                errors = counts[c, MISSED]
-            elif terms[c, KIND] == ABSTENTION:
-                errors = terms[c, MEMBERS] - n
-                n = terms[c, MEMBERS]
-            limit = terms[c, TARGET] * n
+            n = counts[c, loss.CERTAIN]
+            errors = n - counts[c, loss.RIGHT]
+            if terms[c, loss.KIND] == loss.MISCOVERAGE:
+                n = terms[c, loss.MEMBERS]
+                errors = counts[c, loss.MISSED]
+            elif terms[c, loss.KIND] == loss.ABSTENTION:
+                errors = terms[c, loss.MEMBERS] - n
+                n = terms[c, loss.MEMBERS]
+            limit = terms[c, loss.TARGET] * n
             if spans[c, 0] >= 0:
-                limit = allowed(c, n, terms, spans, tables)
-            above = excess(errors - limit, n, terms[c, SILENT], 1.0 - terms[c, TARGET])
+                limit = loss.allowed(c, n, terms, spans, tables)
+            above = loss.excess(
+                errors - limit, n, terms[c, loss.SILENT], 1.0 - terms[c, loss.TARGET]
+            )
             penalties -= due[c]
-            due[c] = cost(above, terms[c, PENALTY], terms[c, TWO_SIDED])
+            due[c] = loss.cost(above, terms[c, loss.PENALTY], terms[c, loss.TWO_SIDED])
             penalties += due[c]
         if queued > 0 or track_size:
-            loss = penalties + ambiguity(totals, costs)
-            if loss < best_loss:
-                best_loss = loss
+            after = penalties + loss.ambiguity(totals, costs)
+            if after < best_loss:
+                best_loss = after
                 best_cut = at
-            elif loss > barrier:
+            elif after > barrier:
                 break
     return best_cut, best_loss

@@ -76,14 +76,17 @@ class Data(NamedTuple):
 
 def make_data(rows: Labelled, single: Ints) -> Data:
     """Return the data of a search where some classes have a threshold each, the rest one."""
-    scores = rows.scores
-    n, k = scores.shape
+    n, k = rows.scores.shape
     sharing = np.setdiff1d(np.arange(k), single)
     shared = len(sharing) > 1
     heads = np.empty((n if shared else 0, 2))
     head_classes = np.empty((len(heads), 2), dtype=np.int32)
     if shared:
-        two_highest(scores, sharing, heads, head_classes)
+        part, each_row = rows.scores[:, sharing], np.arange(n)
+        for j in range(2):
+            highest = part.argmax(axis=1)
+            heads[:, j], head_classes[:, j] = part[each_row, highest], sharing[highest]
+            part[each_row, highest] = -np.inf
     last = [SHARED] if shared else sharing
     thresholds = np.concatenate([single, last]).astype(np.int64)
     return Data(*rows[:4], thresholds, sharing, heads, head_classes)
@@ -97,51 +100,14 @@ def between(below: float, above: float) -> float:
 
 def centre(data: Data, thresholds: Floats) -> Floats:
     """Return (k,) thresholds midway between the adjacent scores, admitting the same."""
-    k = data.scores.shape[1]
-    below, above = np.full(k, -np.inf), np.full(k, np.inf)
-    neighbours(data.scores, data.by_class(thresholds), below, above)
-    for g in range(len(thresholds)):
-        served = data.served(g)
-        below[served], above[served] = below[served].max(), above[served].min()
-    return np.array(
-        [
-            low if np.isinf(low) else high if np.isinf(high) else between(low, high)
-            for low, high in zip(below, above, strict=True)
-        ]
-    )
-
-
-@kernel
-def neighbours(scores, thresholds, below, above):
-    """Raise `below` to each class's highest score under its threshold, lower `above` likewise."""
-    for i in range(len(scores)):
-        for k in range(scores.shape[1]):
-            score = scores[i, k]
-            if score >= thresholds[k]:
-                above[k] = min(above[k], score)
-            else:
-                below[k] = max(below[k], score)
-
-
-@kernel
-def two_highest(scores, classes, heads, head_classes):
-    """Fill the two highest scores among these classes, and which classes they are of."""
-    for i in range(len(scores)):
-        first = -np.inf
-        second = -np.inf
-        a = classes[0]
-        b = classes[0]
-        for j in range(len(classes)):
-            score = scores[i, classes[j]]
-            if score > first:
-                second, b = first, a
-                first, a = score, classes[j]
-            elif score > second:
-                second, b = score, classes[j]
-        heads[i, 0] = first
-        heads[i, 1] = second
-        head_classes[i, 0] = a
-        head_classes[i, 1] = b
+    centred = []
+    for g, threshold in enumerate(thresholds):
+        part = data.scores[:, data.served(g)]
+        admitted = part >= threshold
+        low = part[~admitted].max(initial=-np.inf)
+        high = part[admitted].min(initial=np.inf)
+        centred.append(low if np.isinf(low) else high if np.isinf(high) else between(low, high))
+    return data.by_class(np.array(centred))
 
 
 class Track(NamedTuple):
@@ -167,29 +133,21 @@ class Level(NamedTuple):
 
     def thresholds(self, cuts: Ints) -> Floats:
         """Return the thresholds of these cuts."""
-        return np.array([self._threshold(g, int(cut)) for g, cut in enumerate(cuts)])
-
-    def _threshold(self, g: int, cut: int) -> float:
-        values = self.values[g]
-        if cut == 0:
-            return float(self.window.low[g])
-        if cut == len(values):
-            return float(self.window.high[g])
-        return between(values[cut - 1], values[cut])
+        return np.array(
+            [
+                low
+                if cut == 0
+                else high
+                if cut == len(values)
+                else between(*values[cut - 1 : cut + 1])
+                for values, cut, low, high in zip(self.values, cuts, *self.window, strict=True)
+            ]
+        )
 
     def cuts(self, thresholds: Floats) -> Ints:
         """Return the cuts of these thresholds, moved into the window."""
         cuts = [np.searchsorted(v, t) for v, t in zip(self.values, thresholds, strict=True)]
         return np.minimum(np.array(cuts, dtype=np.int64), self.rows.groups[:, HIGHEST])
-
-
-class Entries(NamedTuple):
-    """What one threshold moves."""
-
-    values: Floats  # distinct scores inside the window
-    positions: NDArray[np.int32]  # (entries of all rows,): -1 below the window, len(values) above
-    start: Ints  # (len(values) + 1,) first entry of each position in `order`
-    order: Ints  # entries inside, by position
 
 
 def everywhere(thresholds: int) -> Window:
@@ -217,25 +175,42 @@ def build_level(
     values: list[Floats] = []
     for g, served in enumerate(data.thresholds):
         low, high = window.low[g], window.high[g]
+        members = part.served(g)
         everything = None
         if track.size or track.missed:
-            everything = part.scores[:, part.served(g)].ravel(order="F")
+            everything = part.scores[:, members].ravel(order="F")
         held = part.heads.ravel(order="F") if served == SHARED else part.scores[:, served]
-        entries = rank_entries(held, low, high, everything)
-        positions[g] = entries.positions[:n_moving]
+        inside, at, start, order = rank_entries(held, low, high, everything)
+        values.append(inside)
+        positions[g] = at[:n_moving]
         if served == SHARED:
-            tops[0] = entries.positions[n_moving:]
+            tops[0] = at[n_moving:]
             tops[1:] = part.head_classes.T
-        levels = len(entries.values)
-        highest = levels - int(np.isposinf(high) and not allow_never)
-        table[g] = max(served, 0), levels, max(highest, 0), sum(map(len, parts["entry_start"]))
-        parts["entry_start"].append(entries.start + sum(map(len, parts["entry_row"])))
-        parts["entry_row"].append(entries.order % max(n_moving, 1))
-        parts["entry_second"].append(entries.order >= n_moving)
-        if everything is not None:
-            at = place_values(everything, entries.values, low, high)
-            _track(parts, part, g, at, levels, track, class_counts)
-        values.append(entries.values)
+        highest = len(inside) - int(np.isposinf(high) and not allow_never)
+        table[g] = max(served, 0), len(inside), max(highest, 0), sum(map(len, parts["entry_start"]))
+        parts["entry_start"].append(start + sum(map(len, parts["entry_row"])))
+        parts["entry_row"].append(order % max(n_moving, 1))
+        parts["entry_second"].append(order >= n_moving)
+        if everything is None:
+            continue
+        rank = np.searchsorted(inside, everything)
+        rank = np.where(everything >= high, len(inside), np.where(everything < low, -1, rank))
+        if track.size:
+            mass = np.bincount(rank + 1, np.tile(part.weights, len(members)), len(inside) + 2)
+            parts["size_at"].append(np.cumsum(mass[::-1])[::-1][1:])
+        if track.missed:
+            weight = part.soft[:, members].T
+            if part.hard:
+                weight = (part.labels == members[:, None]) * part.weights
+            weight, who = weight.ravel(), np.repeat(members, n_moving)
+            never = (rank < 0) & (weight > 0)
+            np.add.at(class_counts[:, MISSED], who[never], weight[never])
+            live = np.flatnonzero((rank >= 0) & (rank < len(inside)) & (weight > 0))
+            live = live[np.argsort(rank[live], kind="stable")]
+            start = np.searchsorted(rank[live], np.arange(len(inside) + 1))
+            parts["label_start"].append(start + sum(map(len, parts["label_class"])))
+            parts["label_class"].append(who[live])
+            parts["label_weight"].append(weight[live])
     base = np.zeros((len(objective.terms), 3))
     classes = np.repeat(np.arange(k), np.diff(objective.class_terms))
     np.add.at(base, objective.term_of, class_counts[classes])
@@ -260,8 +235,15 @@ def build_level(
     return Level(rows, tuple(values), window)
 
 
-def rank_entries(held: Floats, low: float, high: float, everything: Floats | None) -> Entries:
-    """Return positions among the distinct scores inside [low, high), of `everything` if given."""
+def rank_entries(
+    held: Floats, low: float, high: float, everything: Floats | None
+) -> tuple[Floats, NDArray[np.int32], Ints, Ints]:
+    """Return how entries rank among the distinct scores inside [low, high), of `everything` if any.
+
+    That is the distinct scores; positions of all entries, -1 below the window and above it the
+    number of these scores; the first entry of each position in the order; and the entries inside
+    in that order.
+    """
     inside = np.flatnonzero((held >= low) & (held < high))
     order = np.argsort(held[inside])
     ordered = held[inside[order]]
@@ -278,42 +260,7 @@ def rank_entries(held: Floats, low: float, high: float, everything: Floats | Non
         start = np.append(np.searchsorted(ordered, values), len(ordered))
     positions = np.where(held >= high, len(values), -1).astype(np.int32)
     positions[inside[order]] = index
-    return Entries(values, positions, start, inside[order])
-
-
-def place_values(scores: Floats, values: Floats, low: float, high: float) -> Ints:
-    """Return positions: -1 below the window, len(values) above it."""
-    at = np.searchsorted(values, scores)
-    return np.where(scores >= high, len(values), np.where(scores < low, -1, at))
-
-
-def _track(
-    parts: dict[str, list[NDArray[Any]]],
-    part: Data,
-    g: int,
-    at: Ints,
-    levels: int,
-    track: Track,
-    class_counts: Floats,
-) -> None:
-    """Append what threshold g does to set sizes and to the coverage of its classes."""
-    members = part.served(g)
-    if track.size:
-        mass = np.bincount(at + 1, np.tile(part.weights, len(members)), levels + 2)
-        parts["size_at"].append(np.cumsum(mass[::-1])[::-1][1:])
-    if track.missed:
-        weight = part.soft[:, members].T
-        if part.hard:
-            weight = (part.labels == members[:, None]) * part.weights
-        weight, who = weight.ravel(), np.repeat(members, len(part.weights))
-        never = (at < 0) & (weight > 0)
-        np.add.at(class_counts[:, MISSED], who[never], weight[never])
-        live = np.flatnonzero((at >= 0) & (at < levels) & (weight > 0))
-        live = live[np.argsort(at[live], kind="stable")]
-        start = np.searchsorted(at[live], np.arange(levels + 1))
-        parts["label_start"].append(start + sum(map(len, parts["label_class"])))
-        parts["label_class"].append(who[live])
-        parts["label_weight"].append(weight[live])
+    return values, positions, start, inside[order]
 
 
 @kernel

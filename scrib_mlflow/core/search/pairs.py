@@ -6,24 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scrib_mlflow.core import loss
 from scrib_mlflow.core.compiling import inner, kernel
-from scrib_mlflow.core.loss import (
-    ALL_CERTAIN,
-    ALL_EMPTY,
-    ALL_SIZE,
-    CERTAIN,
-    KIND,
-    MEMBERS,
-    PENALTY,
-    RIGHT,
-    RISK,
-    SILENT,
-    TARGET,
-    TWO_SIDED,
-    Objective,
-    allowed,
-    penalty,
-)
 from scrib_mlflow.core.search import kernels
 
 CHANCE_COST, SIZE_COST, EMPTY_COST, ALL_WEIGHT = range(4)  # of an objective's costs
@@ -35,9 +19,9 @@ LEAST_GAIN = 1e-9
 
 
 @inner
-def fill_grid(cut, highest, grid, far):
+def fill_grid(cut, highest, grid):
     """Fill the grid with cuts, dense around the present one, coarse elsewhere; return how many."""
-    near = (len(grid) - far - 1) // 2
+    near = (len(grid) - GRID_FAR - 1) // 2
     growth = 1.0
     if highest > 2 * near:
         growth = (0.5 * highest) ** (1.0 / near)
@@ -55,8 +39,8 @@ def fill_grid(cut, highest, grid, far):
         if cut >= jump:
             grid[size] = cut - jump
             size += 1
-    for j in range(far):
-        share = (j + 1.0) / (far + 1.0)
+    for j in range(GRID_FAR):
+        share = (j + 1.0) / (GRID_FAR + 1.0)
         if j % 2 == 1:
             share = 1.0 - 0.75 ** (j // 2 + 1.0)
         grid[size] = int(highest * share)
@@ -166,15 +150,16 @@ def accumulate(certain, right, height, width):
 
 
 @inner
-def add_penalties(
-    c, certain, right, more_certain, more_right, cells, limits, losses, terms, spans, tables
-):
-    """Add the penalty of term c (a risk or an abstention rate) to every cell."""
-    target, worst, silent = terms[c, TARGET], 1.0 - terms[c, TARGET], terms[c, SILENT]
-    below, above = terms[c, TWO_SIDED], terms[c, TWO_SIDED] + terms[c, PENALTY]
-    if terms[c, KIND] != RISK:
-        members = terms[c, MEMBERS]
-        limit = allowed(c, members, terms, spans, tables)
+def add_penalties(c, counts, certain, right, here, cells, limits, losses, terms, spans, tables):
+    """Add the penalty of term c (a risk or an abstention rate) to every cell; we are `here`."""
+    more_certain = counts[c, loss.CERTAIN] - certain[here]
+    more_right = counts[c, loss.RIGHT] - right[here]
+    target, silent = terms[c, loss.TARGET], terms[c, loss.SILENT]
+    worst = 1.0 - target
+    below, above = terms[c, loss.TWO_SIDED], terms[c, loss.TWO_SIDED] + terms[c, loss.PENALTY]
+    if terms[c, loss.KIND] != loss.RISK:
+        members = terms[c, loss.MEMBERS]
+        limit = loss.allowed(c, members, terms, spans, tables)
         for j in range(cells):
             excess = min((members - more_certain - certain[j] - limit) / members, worst)
             losses[j] += (above if excess > 0.0 else below) * excess * excess
@@ -184,7 +169,7 @@ def add_penalties(
             limits[j] = target * (more_certain + certain[j])
     else:
         for j in range(cells):
-            limits[j] = allowed(c, more_certain + certain[j], terms, spans, tables)
+            limits[j] = loss.allowed(c, more_certain + certain[j], terms, spans, tables)
     for j in range(cells):
         n = more_certain + certain[j]
         excess = min((n - more_right - right[j] - limits[j]) / max(n, silent), worst)
@@ -205,12 +190,12 @@ def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxe
             if boxes[e, 0] == 0:
                 empty[boxes[e, 2] * width + boxes[e, 3]] += rows.weights[boxes[e, 6]]
         accumulate(empty, spare, size_a, width)
-        more = state.totals[ALL_EMPTY] - empty[here]
+        more = state.totals[loss.ALL_EMPTY] - empty[here]
         for j in range(size_a * width):
             losses[j] += (costs[EMPTY_COST] - costs[CHANCE_COST]) * (more + empty[j])
     if len(rows.size_at) > 0:
         at_a, at_b = rows.groups[a, kernels.OFFSET], rows.groups[b, kernels.OFFSET]
-        rest = state.totals[ALL_SIZE]
+        rest = state.totals[loss.ALL_SIZE]
         rest -= rows.size_at[at_a + state.cuts[a]] + rows.size_at[at_b + state.cuts[b]]
         for u in range(size_a):
             for v in range(size_b):
@@ -225,25 +210,22 @@ def pair(rows, objective, state, scratch, a, b):
     class_terms, term_of, costs = objective.class_terms, objective.term_of, objective.costs
     slots = objective.slots
     weights, soft, shared, tops = rows.weights, rows.soft, rows.shared, rows.tops
-    grid_a, grid_b, boxes, box_start = (
-        scratch.grid_a,
-        scratch.grid_b,
-        scratch.boxes,
-        scratch.box_start,
-    )
+    grid_a, grid_b = scratch.grids[0], scratch.grids[1]
+    cells_a, cells_b = scratch.cells[0], scratch.cells[1]
+    boxes, box_start, merged = scratch.boxes, scratch.box_start, scratch.merged
     certain, right, limits, losses = scratch.certain, scratch.right, scratch.limits, scratch.losses
-    merged, counts = scratch.merged, state.counts
-    size_a = fill_grid(state.cuts[a], rows.groups[a, kernels.HIGHEST], grid_a, scratch.far)
-    size_b = fill_grid(state.cuts[b], rows.groups[b, kernels.HIGHEST], grid_b, scratch.far)
-    fill_cells(grid_a, size_a, rows.groups[a, kernels.LEVELS], scratch.cells_a)
-    fill_cells(grid_b, size_b, rows.groups[b, kernels.LEVELS], scratch.cells_b)
-    list_rows(rows, state, a, b, scratch.cells_a, scratch.cells_b, boxes, box_start)
+    counts = state.counts
+    size_a = fill_grid(state.cuts[a], rows.groups[a, kernels.HIGHEST], grid_a)
+    size_b = fill_grid(state.cuts[b], rows.groups[b, kernels.HIGHEST], grid_b)
+    fill_cells(grid_a, size_a, rows.groups[a, kernels.LEVELS], cells_a)
+    fill_cells(grid_b, size_b, rows.groups[b, kernels.LEVELS], cells_b)
+    list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start)
     hard = len(soft) == 0
     classes = len(class_terms) - 1
     width = size_b + 1
     marked = (size_a + 1) * width
     cells = size_a * width
-    here = (scratch.cells_a[state.cuts[a] + 1] - 1) * width + scratch.cells_b[state.cuts[b] + 1] - 1
+    here = (cells_a[state.cuts[a] + 1] - 1) * width + cells_b[state.cuts[b] + 1] - 1
     class_a, class_b = rows.groups[a, kernels.CLASS], rows.groups[b, kernels.CLASS]
     for j in range(marked):
         losses[j] = 0.0
@@ -251,7 +233,7 @@ def pair(rows, objective, state, scratch, a, b):
         for j in range(marked):
             merged[m, 0, j] = 0.0
             merged[m, 1, j] = 0.0
-    constant = costs[CHANCE_COST] * (costs[ALL_WEIGHT] - state.totals[ALL_CERTAIN])
+    constant = costs[CHANCE_COST] * (costs[ALL_WEIGHT] - state.totals[loss.ALL_CERTAIN])
     for k in range(classes):
         first, last = box_start[0], box_start[1]
         if hard:
@@ -260,8 +242,8 @@ def pair(rows, objective, state, scratch, a, b):
             for t in range(class_terms[k], class_terms[k + 1]):
                 c = term_of[t]
                 if slots[c] < 0:
-                    constant += penalty(
-                        c, counts[c, CERTAIN], counts[c, RIGHT], 0.0, terms, spans, tables
+                    constant += loss.penalty(
+                        c, counts[c, loss.CERTAIN], counts[c, loss.RIGHT], 0.0, terms, spans, tables
                     )
             continue
         for j in range(marked):
@@ -293,12 +275,8 @@ def pair(rows, objective, state, scratch, a, b):
         for t in range(class_terms[k], class_terms[k + 1]):
             c = term_of[t]
             if slots[c] < 0:
-                more, right_more = (
-                    counts[c, CERTAIN] - certain[here],
-                    counts[c, RIGHT] - right[here],
-                )
                 add_penalties(
-                    c, certain, right, more, right_more, cells, limits, losses, terms, spans, tables
+                    c, counts, certain, right, here, cells, limits, losses, terms, spans, tables
                 )
             else:
                 for j in range(cells):
@@ -310,10 +288,8 @@ def pair(rows, objective, state, scratch, a, b):
             for j in range(cells):
                 certain[j] = merged[m, 0, j]
                 right[j] = merged[m, 1, j]
-            more = counts[c, CERTAIN] - certain[here]
-            right_more = counts[c, RIGHT] - right[here]
             add_penalties(
-                c, certain, right, more, right_more, cells, limits, losses, terms, spans, tables
+                c, counts, certain, right, here, cells, limits, losses, terms, spans, tables
             )
     listed = box_start[classes] if hard else box_start[1]
     add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxes, listed, here,
@@ -334,11 +310,8 @@ class Scratch(NamedTuple):
     due: np.ndarray  # (c,) penalties on the way
     stale: np.ndarray  # (c,) bool: penalty to be computed anew
     queue: np.ndarray  # (c,) int64: which ones
-    barrier: float  # a sweep turns back where the loss is this much higher
-    grid_a: np.ndarray  # pair: the cuts tried
-    grid_b: np.ndarray
-    cells_a: np.ndarray  # by position + 1: cuts reached
-    cells_b: np.ndarray
+    grids: np.ndarray  # (2, GRID_SIDE) pair: the cuts tried
+    cells: np.ndarray  # (2, positions + 1): cuts reached
     boxes: np.ndarray  # (n, 7) int32
     box_start: np.ndarray  # (k + 1,) int64
     certain: np.ndarray  # by cell
@@ -346,12 +319,11 @@ class Scratch(NamedTuple):
     limits: np.ndarray
     losses: np.ndarray
     merged: np.ndarray  # (m, 2, cells) counters of the terms that several classes have
-    far: int  # grid cuts spread over the whole range
     swept: np.ndarray  # (g,) descent: the stamp at which a threshold was last swept
     paired: np.ndarray  # (pairs,) the same for pairs
 
 
-def new_state(rows: kernels.Rows, objective: Objective) -> kernels.State:
+def new_state(rows: kernels.Rows, objective: loss.Objective) -> kernels.State:
     """Return memory for a state; `place` fills it."""
     terms = len(objective.terms)
     info = np.zeros((rows.positions.shape[1], 4), dtype=np.int32)
@@ -359,7 +331,7 @@ def new_state(rows: kernels.Rows, objective: Objective) -> kernels.State:
     return kernels.State(cuts, info, np.zeros((terms, 3)), np.zeros(3))
 
 
-def new_scratch(rows: kernels.Rows, objective: Objective, pairs: int) -> Scratch:
+def new_scratch(rows: kernels.Rows, objective: loss.Objective, pairs: int) -> Scratch:
     """Return memory for `descend`."""
     terms, classes = len(objective.terms), len(objective.class_terms) - 1
     reach = int(rows.groups[:, kernels.LEVELS].max()) + 2
@@ -370,11 +342,8 @@ def new_scratch(rows: kernels.Rows, objective: Objective, pairs: int) -> Scratch
         due=np.zeros(terms),
         stale=np.zeros(terms, dtype=np.bool_),
         queue=np.zeros(terms, dtype=np.int64),
-        barrier=BARRIER,
-        grid_a=np.zeros(GRID_SIDE, dtype=np.int64),
-        grid_b=np.zeros(GRID_SIDE, dtype=np.int64),
-        cells_a=np.zeros(reach, dtype=np.int32),
-        cells_b=np.zeros(reach, dtype=np.int32),
+        grids=np.zeros((2, GRID_SIDE), dtype=np.int64),
+        cells=np.zeros((2, reach), dtype=np.int32),
         boxes=np.zeros((rows.positions.shape[1], 7), dtype=np.int32),
         box_start=np.zeros(classes + 1, dtype=np.int64),
         certain=np.zeros(cells),
@@ -382,24 +351,9 @@ def new_scratch(rows: kernels.Rows, objective: Objective, pairs: int) -> Scratch
         limits=np.zeros(cells),
         losses=np.zeros(cells),
         merged=np.zeros((int((objective.slots >= 0).sum()), 2, cells)),
-        far=GRID_FAR,
         swept=np.zeros(len(rows.groups), dtype=np.int64),
         paired=np.zeros(pairs, dtype=np.int64),
     )
-
-
-@inner
-def try_cuts(rows, objective, state, loss, groups, cuts):
-    """Move two cuts, back again unless that lowers the loss; return the loss."""
-    old = (state.cuts[groups[0]], state.cuts[groups[1]])
-    after = loss
-    for j in range(2):
-        after = kernels.move(rows, objective, state, groups[j], cuts[j])
-    if after < loss:
-        return after
-    for j in range(2):
-        kernels.move(rows, objective, state, groups[j], old[j])
-    return loss
 
 
 @kernel
@@ -409,7 +363,7 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
     At most `limit` pairs are tried. The threshold before `turn` is swept last, so that the others
     adapt to it first.
     """
-    loss = kernels.place(rows, objective, state, cuts)
+    current = kernels.place(rows, objective, state, cuts)
     swept, paired = scratch.swept, scratch.paired
     groups = len(cuts)
     for g in range(groups):
@@ -429,8 +383,8 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
             if swept[a] == stamp:
                 continue
             swept[a] = stamp
-            cut_a, best = state.cuts[a], loss
-            barrier = 3.0 * loss + scratch.barrier
+            cut_a, best = state.cuts[a], current
+            barrier = 3.0 * current + BARRIER
             for step in (1, -1):
                 cut_a, best = kernels.walk(
                     rows, objective, state, scratch, a, step, cut_a, best, barrier
@@ -439,7 +393,7 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
         else:  # then all pairs, and sweeps again where a pair has helped
             if q == len(pairs):
                 if swept[a] == stamp:
-                    return loss
+                    return current
                 q = 0
                 idle = 0
                 continue
@@ -450,11 +404,16 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
             tried += 1
             a, b = pairs[q - 1, 0], pairs[q - 1, 1]
             cut_a, cut_b, best = pair(rows, objective, state, scratch, a, b)
-        if best < loss - LEAST_GAIN:
-            after = try_cuts(rows, objective, state, loss, (a, b), (cut_a, cut_b))
-            if after < loss:
-                loss = after
+        if best < current - LEAST_GAIN:
+            old_a, old_b = state.cuts[a], state.cuts[b]
+            kernels.move(rows, objective, state, a, cut_a)
+            after = kernels.move(rows, objective, state, b, cut_b)
+            if after < current:
+                current = after
                 stamp += 1
                 if a == b:
                     swept[a] = stamp
                     idle = 1
+            else:
+                kernels.move(rows, objective, state, a, old_a)
+                kernels.move(rows, objective, state, b, old_b)

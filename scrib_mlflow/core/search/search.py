@@ -9,9 +9,10 @@ neighbours resemble.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,64 +51,50 @@ CHAIN_WINDOW = 2.0  # in windows of a fit
 MOST_WINDOWS = 3  # that a chain opens at a step
 
 
-class Ranks(NamedTuple):
-    """The sorted scores of a sample, by threshold."""
-
-    scores: Floats  # (g, n)
-
-    def window(self, thresholds: Floats, width: float) -> Window:
-        """Return the window around thresholds, `width` times the usual."""
-        g, n = self.scores.shape
-        half = int(width * max(LEAST_HALF_WINDOW, HALF_WINDOW * np.sqrt(n)))
-        at = self.of(thresholds)
-        low = np.where(at > half, self.scores[np.arange(g), np.maximum(at - half, 0)], -np.inf)
-        high = np.where(
-            at + half < n, self.scores[np.arange(g), np.minimum(at + half, n - 1)], np.inf
-        )
-        tied = low >= high
-        return Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
-
-    def of(self, thresholds: Floats) -> Ints:
-        """Return the ranks of thresholds."""
-        ranks = [np.searchsorted(s, t) for s, t in zip(self.scores, thresholds, strict=True)]
-        return np.array(ranks, dtype=np.int64)
+def rank_scores(sample: Data) -> Floats:
+    """Return (g, n) the sorted scores of a sample, by threshold."""
+    return np.stack([np.sort(sample.column(g)) for g in range(len(sample.thresholds))])
 
 
-def rank_scores(sample: Data) -> Ranks:
-    """Return the sorted scores of a sample."""
-    columns = [np.sort(sample.column(g)) for g in range(len(sample.thresholds))]
-    return Ranks(np.stack(columns))
+def ranks_of(thresholds: Floats, ranked: Floats) -> Ints:
+    """Return the ranks of thresholds among sorted scores."""
+    return np.array([np.searchsorted(*each) for each in zip(ranked, thresholds, strict=True)])
 
 
-class Strata(NamedTuple):
-    """Rows by class."""
+def window_around(thresholds: Floats, ranked: Floats | None, width: float) -> Window:
+    """Return a window `width` times the usual; without sorted scores it leaves nothing out."""
+    if ranked is None:
+        return levels.everywhere(len(thresholds))
+    g, n = ranked.shape
+    half = int(width * max(LEAST_HALF_WINDOW, HALF_WINDOW * np.sqrt(n)))
+    at = ranks_of(thresholds, ranked)
+    low = np.where(at > half, ranked[np.arange(g), np.maximum(at - half, 0)], -np.inf)
+    high = np.where(at + half < n, ranked[np.arange(g), np.minimum(at + half, n - 1)], np.inf)
+    tied = low >= high
+    return Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
 
-    order: np.ndarray  # rows, class by class
-    start: np.ndarray  # (k + 1,) where each class starts in `order`
 
-
-def stratify(data: Data) -> Strata:
-    """Return the rows by class; soft labels make one stratum."""
+def stratify(data: Data) -> list[Ints]:
+    """Return the rows of each class; soft labels make one stratum."""
     n, k = data.scores.shape
     if len(data.labels) == 0:
-        return Strata(np.arange(n), np.array([0, n]))
+        return [np.arange(n)]
     narrow = data.labels.astype(np.int16) if k <= np.iinfo(np.int16).max else data.labels
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
-    count = np.bincount(data.labels, minlength=k)
-    return Strata(order, np.concatenate([[0], np.cumsum(count)]))
+    return np.split(order, np.cumsum(np.bincount(data.labels, minlength=k))[:-1])
 
 
-def sample_rows(data: Data, strata: Strata, size: int, rng: np.random.Generator) -> Data:
+def sample_rows(data: Data, strata: list[Ints], size: int, rng: np.random.Generator) -> Data:
     """Return about `size` rows: half in proportion, half shared out to the smaller classes."""
     n = len(data.scores)
     if size >= n:
         return data
-    counts = np.diff(strata.start)
+    counts = np.array([len(rows) for rows in strata])
     least = size // (2 * len(counts))
     takes = np.minimum(counts, np.maximum(np.ceil(size * counts / n).astype(np.int64), least))
     rows = [
-        strata.order[start + rng.choice(count, take, replace=False, shuffle=False)]
-        for start, count, take in zip(strata.start, counts, takes, strict=False)
+        stratum[rng.choice(len(stratum), take, replace=False, shuffle=False)]
+        for stratum, take in zip(strata, takes, strict=True)
     ]
     return data.take(np.concatenate(rows), np.repeat(counts / np.maximum(takes, 1), takes))
 
@@ -174,21 +161,14 @@ class Task(NamedTuple):
         return np.random.default_rng([self.seed, *step])
 
 
-class Reached(NamedTuple):
-    """Where a start has come to."""
-
-    loss: float
-    thresholds: Floats  # (g,)
-
-
 class Best(NamedTuple):
-    """The best thresholds, the counters there, and the losses of all starts followed."""
+    """The best thresholds of a start, or of a search."""
 
     loss: float
     thresholds: Floats  # (g,)
-    counts: Floats  # (c, 3)
-    totals: Floats  # (3,)
-    start_losses: tuple[float, ...]  # ascending
+    counts: Floats = np.zeros((0, 3))  # (c, 3) there, once all rows are counted
+    totals: Floats = np.zeros(0)  # (3,)
+    start_losses: tuple[float, ...] = ()  # of all starts followed, ascending
 
 
 class Tools(NamedTuple):
@@ -224,28 +204,22 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
     n = len(task.data.scores)
     strata = stratify(task.data)
     with ThreadPoolExecutor(threads) as pool:
-        sample, reached = _begin(task, strata, initial, pool.map)
-        ranks = None
+        sample, reached = _begin(task, strata, initial, pool)
+        ranked = None
         for stage, size in enumerate(_sizes(task, len(sample.scores))):
-            ranks = rank_scores(sample)
-            reached = _different(reached, ranks)[: task.effort.followed[min(stage, 1)]]
+            ranked = rank_scores(sample)
+            reached = _different(reached, ranked)[: task.effort.followed[min(stage, 1)]]
             if size == n and initial is not None:
-                reached.append(Reached(np.inf, initial))
+                reached.append(Best(np.inf, initial))
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
-            reached = _each(pool.map, _follow, reached, task, sample, ranks, stage)
+            reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
-        kicked = list(itertools.islice(itertools.cycle(finalists), task.effort.finalists))
-        best = _each(pool.map, _finish, enumerate(kicked), task, ranks)
+        kicked = itertools.islice(itertools.cycle(finalists), task.effort.finalists)
+        best = list(pool.map(partial(_finish, task, ranked), itertools.count(), kicked))
     losses = [f.loss for f in [*best, *reached[len(finalists) :]]]
     return min(best, key=lambda b: b.loss)._replace(start_losses=tuple(sorted(losses)))
-
-
-def _each(
-    run: Callable[..., Iterator[Any]], step: Callable[..., Any], over: Any, *rest: Any
-) -> Any:
-    return list(run(lambda item: step(item, *rest), over))
 
 
 def _sizes(task: Task, first: int) -> Iterator[int]:
@@ -259,13 +233,13 @@ def _sizes(task: Task, first: int) -> Iterator[int]:
 
 
 def _begin(
-    task: Task, strata: Strata, initial: Floats | None, run: Callable[..., Iterator[Any]]
-) -> tuple[Data, list[Reached]]:
+    task: Task, strata: list[Ints], initial: Floats | None, pool: ThreadPoolExecutor
+) -> tuple[Data, list[Best]]:
     """Descend from every start, on first samples, or on all rows where they are few."""
     all_rows = len(task.data.scores) <= NEARLY_ALL * task.effort.first_rows
     penalties = (*FIRST_PENALTIES, FULL) if all_rows else FIRST_PENALTIES
 
-    def on_sample(j: int) -> tuple[Data, list[Reached]]:
+    def on_sample(j: int) -> tuple[Data, list[Best]]:
         rng = task.random(0, j)
         size = len(task.data.scores) if all_rows else task.effort.first_rows
         sample = sample_rows(task.data, strata, size, rng)
@@ -279,39 +253,39 @@ def _begin(
             reached.append(_anneal(task, tools, (FULL,), tools.level.cuts(initial)))
         return sample, reached
 
-    parts = list(run(on_sample, range(task.effort.samples)))
+    parts = list(pool.map(on_sample, range(task.effort.samples)))
     return parts[0][0], [f for _, reached in parts for f in reached]
 
 
-def _follow(start: Reached, task: Task, sample: Data, ranks: Ranks, stage: int) -> Reached:
+def _follow(task: Task, sample: Data, ranked: Floats, stage: int, start: Best) -> Best:
     """Take a start to a larger sample, within a window."""
-    window = ranks.window(start.thresholds, 1.0)
+    window = window_around(start.thresholds, ranked, 1.0)
     tools = open_level(task, sample, window, task.random(2, stage))
     last = stage > 0 or len(sample.scores) == len(task.data.scores)
     penalties = LAST_PENALTIES if last else NEXT_PENALTIES
     return _anneal(task, tools, penalties, tools.level.cuts(start.thresholds))
 
 
-def _finish(numbered: tuple[int, Reached], task: Task, ranks: Ranks | None) -> Best:
+def _finish(task: Task, ranked: Floats | None, number: int, start: Best) -> Best:
     """Kick a start on all rows, in windows that follow the best thresholds."""
-    number, start = numbered
     rng = task.random(3, number)
     thresholds = start.thresholds
     for _ in range(task.effort.kick_rounds):
-        window = (
-            levels.everywhere(len(task.data.thresholds))
-            if ranks is None
-            else ranks.window(thresholds, task.effort.kick_window)
-        )
+        window = window_around(thresholds, ranked, task.effort.kick_window)
         tools = open_level(task, task.data, window, rng)
         kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
         most = KICKS[1] * min(max(1, len(thresholds) // 5), 6)
         kicks = int(min(max(kicks, KICKS[0]), most)) // task.effort.kick_rounds
         cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
         thresholds = tools.level.thresholds(cuts)
+    return _count(task, tools, cuts)
+
+
+def _count(task: Task, tools: Tools, cuts: Cuts) -> Best:
+    """Return what all rows count at these cuts."""
     level, state = tools.level, tools.state
-    loss = place(level.rows, task.objective, state, cuts)
-    return Best(float(loss), thresholds, state.counts.copy(), state.totals.copy(), ())
+    loss = float(place(level.rows, task.objective, state, cuts))
+    return Best(loss, level.thresholds(cuts), state.counts.copy(), state.totals.copy())
 
 
 def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Generator) -> Cuts:
@@ -341,14 +315,14 @@ def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Gener
     return best
 
 
-def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) -> Reached:
+def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) -> Best:
     """Descend under growing penalties."""
     highest = task.objective.terms[:, PENALTY].max(initial=0.0)
     loss = np.inf
     for most in [p for p in penalties[:-1] if p < highest] + [penalties[-1]]:
         loss = run_descent(tools, soften(task.objective, most), cuts, EVERY_PAIR)
         cuts = tools.state.cuts.copy()
-    return Reached(loss, tools.level.thresholds(cuts))
+    return Best(loss, tools.level.thresholds(cuts))
 
 
 def run_descent(tools: Tools, objective: Objective, cuts: Cuts, pairs: int, turn: int = 0) -> float:
@@ -381,21 +355,21 @@ def open_level(task: Task, data: Data, window: Window, rng: np.random.Generator)
     return Tools(level, state, new_scratch(level.rows, task.objective, len(pairs)), pairs)
 
 
-def _distinct(reached: list[Reached]) -> list[Reached]:
+def _distinct(reached: list[Best]) -> list[Best]:
     """Return starts by loss, one for each loss."""
     ordered = sorted(reached, key=lambda f: f.loss)
     return [f for j, f in enumerate(ordered) if j == 0 or f.loss > ordered[j - 1].loss]
 
 
-def _different(reached: list[Reached], ranks: Ranks) -> list[Reached]:
+def _different(reached: list[Best], ranked: Floats) -> list[Best]:
     """Return starts by loss, those first that are apart from all better ones and hopeful."""
-    first: list[Reached] = []
-    later: list[Reached] = []
+    first: list[Best] = []
+    later: list[Best] = []
     seen: list[Cuts] = []
     best = min(reached, key=lambda f: f.loss)
     for f in _distinct(reached):
-        at = ranks.of(f.thresholds)
-        gaps = [np.abs(at - other).max() / ranks.scores.shape[1] for other in seen]
+        at = ranks_of(f.thresholds, ranked)
+        gaps = [np.abs(at - other).max() / ranked.shape[1] for other in seen]
         apart = min(gaps, default=1.0) > APART and f.loss <= HOPEFUL * best.loss
         (first if apart else later).append(f)
         if apart:
@@ -414,21 +388,25 @@ def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> 
     """Descend under the objectives of each chain, each from where the one before ended."""
     data = next(chain.tasks[0].data for chain in chains if chain.tasks)
     few = len(data.scores) * len(data.thresholds) <= FEW_ENTRIES
-    ranks = None if few else rank_scores(data)
+    ranked = None if few else rank_scores(data)
     followed: list[list[Best]] = [[] for _ in chains]
     tools: list[Tools | None] = [None] * len(chains)
 
     def step(number: int, turn: int) -> None:
-        chain = chains[number]
-        task = chain.tasks[turn]
-        thresholds = followed[number][-1].thresholds if turn else chain.thresholds
-        if ranks is not None:
-            followed[number].append(_descend_in_windows(task, thresholds, ranks, number))
-            return
-        window = levels.everywhere(len(data.thresholds))
-        opened = tools[number] or open_level(task, task.data, window, task.random(4, number))
-        tools[number] = opened  # serves every objective of the same constraints
-        followed[number].append(_descend(task, opened, thresholds))
+        task = chains[number].tasks[turn]
+        thresholds = followed[number][-1].thresholds if turn else chains[number].thresholds
+        for _ in range(MOST_WINDOWS):  # which move on until the thresholds lie inside
+            window = window_around(thresholds, ranked, CHAIN_WINDOW)
+            opened = tools[number] or open_level(task, data, window, task.random(4, number))
+            if ranked is None:
+                tools[number] = opened  # serves every objective of the same constraints
+            run_descent(opened, task.objective, opened.level.cuts(thresholds), EVERY_PAIR)
+            best = _count(task, opened, opened.state.cuts.copy())
+            thresholds = best.thresholds
+            edges = (thresholds == window.low) | (thresholds == window.high)
+            if not (edges & np.isfinite(thresholds)).any():
+                break
+        followed[number].append(best)
 
     with ThreadPoolExecutor(threads) as pool:
         turns: Iterable[int] = range(max(len(chain.tasks) for chain in chains))
@@ -436,25 +414,3 @@ def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> 
             moving = [number for number, chain in enumerate(chains) if turn < len(chain.tasks)]
             list(pool.map(step, moving, [turn] * len(moving)))
     return followed
-
-
-def _descend_in_windows(task: Task, thresholds: Floats, ranks: Ranks, number: int) -> Best:
-    """Descend in windows that move on until the thresholds lie inside."""
-    for _ in range(MOST_WINDOWS):
-        window = ranks.window(thresholds, CHAIN_WINDOW)
-        best = _descend(
-            task, open_level(task, task.data, window, task.random(4, number)), thresholds
-        )
-        thresholds = best.thresholds
-        edges = (thresholds == window.low) | (thresholds == window.high)
-        if not (edges & np.isfinite(thresholds)).any():
-            break
-    return best
-
-
-def _descend(task: Task, tools: Tools, thresholds: Floats) -> Best:
-    level, state = tools.level, tools.state
-    run_descent(tools, task.objective, level.cuts(thresholds), EVERY_PAIR)
-    cuts = state.cuts.copy()
-    loss = float(place(level.rows, task.objective, state, cuts))
-    return Best(loss, level.thresholds(cuts), state.counts.copy(), state.totals.copy(), ())

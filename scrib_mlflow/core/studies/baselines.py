@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,12 +12,10 @@ from scrib_mlflow.core import inputs
 from scrib_mlflow.core.bounds import risk_upper
 from scrib_mlflow.core.inputs import SLACK, Bools, Floats
 from scrib_mlflow.core.loss import Ambiguity, describe_rule, make_problem
-from scrib_mlflow.core.optimal import fit_optimal
 from scrib_mlflow.core.rules import Fit, SelectiveRule, ThresholdRule, TopRule
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.search.levels import between
 from scrib_mlflow.core.targets import Target, Targets
-from scrib_mlflow.errors import InvalidScoresError
 
 SCRIB, OPTIMAL, SHARED, SGR, LABEL, TOP = "SCRIB", "optimal", "SCRIB-", "SGR", "LABEL", "top-1"
 
@@ -157,42 +154,3 @@ def fit_label(
     rule = ThresholdRule(thresholds=tuple(thresholds.tolist()))
     method = "label-conformal" if conformal else "label"
     return describe_rule(method, rule, rows, targets, ambiguity)
-
-
-class Method(NamedTuple):
-    """How a method is fitted."""
-
-    fit: Callable[..., Fit]
-    trust: Floats | None = None  # (n,) what it ranks rows by, where not the highest score
-
-
-def make_methods(
-    targets: dict[str, float],
-    sgr_target: float,
-    risk_targets: Target,
-    overall_target: float | None,
-    seed: int,
-    common: dict[str, Any],
-    sgr_delta: float,
-) -> dict[str, Method]:
-    """Return how each method is fitted, SCRIB first."""
-    risks = {"risk_targets": risk_targets, "overall_target": overall_target, **common}
-    free = tuple(name for name in common["classes"] if name not in targets)
-    label = {"miscoverage_targets": targets, "classes": common["classes"], "waive": free}
-    return {
-        SCRIB: Method(partial(fit_thresholds, **risks, seed=seed)),
-        OPTIMAL: Method(partial(fit_optimal, **risks, seed=seed)),
-        SHARED: Method(partial(fit_shared_threshold, **risks, seed=seed)),
-        SGR: Method(partial(fit_sgr, overall_target=sgr_target, delta=sgr_delta, **common)),
-        LABEL: Method(partial(fit_label, **label)),
-        TOP: Method(partial(fit_top1, **risks)),
-    }
-
-
-def skipped_methods(scores: Floats) -> dict[str, str]:
-    """Return the methods that scores do not allow, and why."""
-    try:
-        inputs.check_probabilities(scores)
-    except InvalidScoresError as error:
-        return {OPTIMAL: str(error)}
-    return {}

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from scrib_mlflow import errors
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Progress
-from scrib_mlflow.core.reports import SetReport, evaluate_sets
+from scrib_mlflow.core.optimal import fit_optimal
+from scrib_mlflow.core.reports import evaluate_sets
 from scrib_mlflow.core.rules import Fit
-from scrib_mlflow.core.studies.baselines import SCRIB, SGR, Method, make_methods, skipped_methods
+from scrib_mlflow.core.search import fit_thresholds
+from scrib_mlflow.core.studies import baselines
+from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHARED, TOP
 from scrib_mlflow.core.studies.curves import Curve, draw_curves
-from scrib_mlflow.core.targets import Target, Targets, by_name, known_classes, make_constraints
-from scrib_mlflow.errors import (
-    InvalidDataError,
-    InvalidLabelsError,
-    InvalidTargetsError,
-    ScribError,
-)
+from scrib_mlflow.core.targets import Target, Targets, known_classes, make_constraints
 
 TRIES = 100  # to halve groups so that every class is in both halves
 METRICS = (  # of a trial, and means over trials
@@ -139,43 +139,57 @@ def compare_rules(
     """
     rows = inputs.check_rows(scores, labels, classes, hard=True)
     if repeats < 1:
-        raise ScribError(f"repeats is {repeats}, but must be 1 or more")
-    make_constraints(
-        Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive), rows.classes
-    )
-    waived = tuple(rows.classes[j] for j in known_classes("waive", waive, rows.classes))
-    targets = _enforced(risk_targets, rows.classes, waived)
+        raise errors.ScribError(f"repeats is {repeats}, but must be 1 or more")
+    all_targets = Targets(risk_targets=risk_targets, overall_target=overall_target, waive=waive)
+    constraints = make_constraints(all_targets, rows.classes)
+    targets = {c.name: c.target for c in constraints if len(c.classes) == 1}
+    if not targets:
+        raise errors.InvalidTargetsError(
+            "every class is waived, so no risk can be above its target; leave one enforced"
+        )
     sgr_target = overall_target or _mean_target(targets, rows)
-    common = {"classes": rows.classes, "waive": waived}
-    methods = make_methods(
-        targets,
-        sgr_target,
-        risk_targets,
-        overall_target,
-        inputs.check_seed(seed),
-        common,
-        sgr_delta,
-    )
+    common: dict[str, Any] = {
+        "classes": rows.classes,
+        "waive": [rows.classes[j] for j in known_classes("waive", waive, rows.classes)],
+    }
+    risks = {"risk_targets": risk_targets, "overall_target": overall_target, **common}
+    searched = {**risks, "seed": inputs.check_seed(seed)}
+    free = [name for name in rows.classes if name not in targets]
+    methods: dict[str, Callable[..., Fit]] = {  # SCRIB first: its time is the unit of the others
+        SCRIB: partial(fit_thresholds, **searched),
+        OPTIMAL: partial(fit_optimal, **searched),
+        SHARED: partial(baselines.fit_shared_threshold, **searched),
+        SGR: partial(baselines.fit_sgr, overall_target=sgr_target, delta=sgr_delta, **common),
+        LABEL: partial(
+            baselines.fit_label, miscoverage_targets=targets, classes=rows.classes, waive=free
+        ),
+        TOP: partial(baselines.fit_top1, **risks),
+    }
     ranks = {
         name: inputs.check_trust(each, len(rows.scores)) for name, each in (trust or {}).items()
     }
-    for name, each in ranks.items():
-        methods[f"{SGR} on {name}"] = Method(methods[SGR].fit, each)
-    skipped = skipped_methods(rows.scores)
-    for name in skipped:
-        del methods[name]
+    methods |= {f"{SGR} on {name}": methods[SGR] for name in ranks}
+    skipped = {}
+    try:
+        inputs.check_probabilities(rows.scores)
+    except errors.InvalidScoresError as error:
+        skipped[OPTIMAL] = str(error)
+        del methods[OPTIMAL]
     codes = None if groups is None else group_codes(groups, len(rows.scores))
-    needed = [j for j, name in enumerate(rows.classes) if name not in waived]
+    needed = [j for j, name in enumerate(rows.classes) if name not in common["waive"]]
+    known = inputs.labels_for(rows.labels, rows.classes)
     turns = list(range(repeats))
     trials: list[Trial] = []
     drawn: list[tuple[Curve, ...]] = []
     for repeat in progress(turns) if progress else turns:
         fitted = halve(rows, codes, needed, np.random.default_rng([seed, repeat]))
+        parts = [(rows.scores[of], known[of]) for of in (fitted, ~fitted)]
+        trusts = {name: (each[fitted], each[~fitted]) for name, each in ranks.items()}
         if not trials:
-            _fit(methods[SCRIB], rows, fitted)  # the first fit of a process loads kernels
-        trials += _try_methods(methods, rows, fitted, targets, repeat)
+            methods[SCRIB](*parts[0])  # the first fit of a process loads kernels
+        trials += _try_methods(methods, parts, trusts, targets, repeat)
         if repeat < curves:
-            drawn.append(_draw_curves(rows, fitted, ranks, waived, seed))
+            drawn.append(draw_curves(*parts[0], *parts[1], trust=trusts, seed=seed, **common))
     return Comparison(
         classes=rows.classes,
         targets=targets,
@@ -191,19 +205,6 @@ def compare_rules(
     )
 
 
-def _enforced(
-    risk_targets: Target, classes: tuple[str, ...], waived: Sequence[str]
-) -> dict[str, float]:
-    """Return the targets by class name, or say that there is none to be compared by."""
-    by_index = by_name("risk_targets", risk_targets, classes)
-    targets = {classes[j]: rate for j, rate in by_index.items() if classes[j] not in waived}
-    if not targets:
-        raise InvalidTargetsError(
-            "every class is waived, so no risk can be above its target; leave one enforced"
-        )
-    return targets
-
-
 def _mean_target(targets: dict[str, float], rows: Labelled) -> float:
     sizes = dict(zip(rows.classes, rows.class_weight().tolist(), strict=True))
     total = sum(sizes[name] for name in targets)
@@ -211,70 +212,44 @@ def _mean_target(targets: dict[str, float], rows: Labelled) -> float:
 
 
 def _try_methods(
-    methods: dict[str, Method],
-    rows: Labelled,
-    fitted: Bools,
+    methods: dict[str, Callable[..., Fit]],
+    parts: Sequence[tuple[Floats, NDArray[np.generic]]],  # to fit, and to measure
+    trusts: dict[str, tuple[Floats, Floats]],  # of both parts
     targets: dict[str, float],
     repeat: int,
 ) -> list[Trial]:
     """Return what each method reaches on the rows that are not fitted."""
-    labels = inputs.labels_for(rows.labels, rows.classes)
     trials, scrib_seconds = [], NAN
+    by_method = {f"{SGR} on {name}": both for name, both in trusts.items()}
     for name, method in methods.items():
+        to_fit, to_measure = by_method.get(name, (None, None))
         started = time.perf_counter()
-        fit = _fit(method, rows, fitted)
+        fit = method(*parts[0], **({} if to_fit is None else {"trust": to_fit}))
         seconds = time.perf_counter() - started
         scrib_seconds = seconds if name == SCRIB else scrib_seconds
-        trust = None if method.trust is None else method.trust[~fitted]
-        report = evaluate_sets(rows.scores[~fitted], labels[~fitted], fit, trust=trust)
-        trials.append(_trial(name, repeat, report, targets, seconds / scrib_seconds))
+        report = evaluate_sets(*parts[1], fit, trust=to_measure)
+        risks = {name: report.by_class[name].risk for name in targets}
+        excess = {
+            name: 0.0 if math.isnan(risk) else max(risk - targets[name], 0.0)
+            for name, risk in risks.items()
+        }
+        trials.append(
+            Trial(
+                method=name,
+                repeat=repeat,
+                abstention_rate=report.abstention_rate,
+                size_ambiguity=report.size_ambiguity,
+                empty_rate=report.empty_rate,
+                overall_risk=report.overall_risk,
+                mean_excess=sum(excess.values()) / len(excess),
+                worst_excess=max(excess.values()),
+                n_silent=sum(math.isnan(risk) for risk in risks.values()),
+                excess=excess,
+                risk=risks,
+                fit_seconds_ratio=seconds / scrib_seconds,
+            )
+        )
     return trials
-
-
-def _fit(method: Method, rows: Labelled, fitted: Bools) -> Fit:
-    labels = inputs.labels_for(rows.labels, rows.classes)
-    trust = {} if method.trust is None else {"trust": method.trust[fitted]}
-    return method.fit(rows.scores[fitted], labels[fitted], **trust)
-
-
-def _trial(
-    method: str, repeat: int, report: SetReport, targets: dict[str, float], ratio: float
-) -> Trial:
-    risks = {name: report.by_class[name].risk for name in targets}
-    excess = {
-        name: 0.0 if math.isnan(risk) else max(risk - targets[name], 0.0)
-        for name, risk in risks.items()
-    }
-    return Trial(
-        method=method,
-        repeat=repeat,
-        abstention_rate=report.abstention_rate,
-        size_ambiguity=report.size_ambiguity,
-        empty_rate=report.empty_rate,
-        overall_risk=report.overall_risk,
-        mean_excess=sum(excess.values()) / len(excess),
-        worst_excess=max(excess.values()),
-        n_silent=sum(math.isnan(risk) for risk in risks.values()),
-        excess=excess,
-        risk=risks,
-        fit_seconds_ratio=ratio,
-    )
-
-
-def _draw_curves(
-    rows: Labelled, fitted: Bools, trust: dict[str, Floats], waived: Sequence[str], seed: int
-) -> tuple[Curve, ...]:
-    labels = inputs.labels_for(rows.labels, rows.classes)
-    return draw_curves(
-        rows.scores[fitted],
-        labels[fitted],
-        rows.scores[~fitted],
-        labels[~fitted],
-        classes=rows.classes,
-        waive=waived,
-        trust={name: (each[fitted], each[~fitted]) for name, each in trust.items()},
-        seed=seed,
-    )
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -287,7 +262,7 @@ def group_codes(groups: ArrayLike, n: int) -> Ints:
     """Return the group of each row as a number from 0."""
     names = np.asarray(groups)
     if names.shape != (n,):
-        raise InvalidDataError(
+        raise errors.InvalidDataError(
             f"groups must be one for each of the {n} rows of scores, got shape {names.shape}"
         )
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
@@ -300,7 +275,15 @@ def halve(
     random: np.random.Generator,
 ) -> Bools:
     """Return which rows are fitted: half of each class, or half of the groups."""
-    _check_classes(rows, groups, needed)
+    what, units = ("row", np.arange(len(rows.labels))) if groups is None else ("group", groups)
+    for j in needed:
+        count = len(np.unique(units[rows.labels == j]))
+        if count < 2:
+            raise errors.InvalidLabelsError(
+                f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among the "
+                "fit rows, but needs one to fit and one to measure; add rows of it, or waive it by "
+                "name"
+            )
     if groups is not None:
         return _halve_groups(rows, groups, needed, random)
     fitted = np.zeros(len(rows.labels), dtype=np.bool_)
@@ -310,20 +293,6 @@ def halve(
     return fitted
 
 
-def _check_classes(rows: Labelled, groups: Ints | None, needed: Sequence[int]) -> None:
-    """Raise for a class that cannot be in both halves."""
-    what = "row" if groups is None else "group"
-    for j in needed:
-        inside = rows.labels == j
-        count = len(np.unique(np.flatnonzero(inside) if groups is None else groups[inside]))
-        if count < 2:
-            raise InvalidLabelsError(
-                f"class {rows.classes[j]!r} has {count} {what}{'s' * (count != 1)} among the "
-                "fit rows, but needs one to fit and one to measure; add rows of it, or waive it by "
-                "name"
-            )
-
-
 def _halve_groups(
     rows: Labelled, groups: Ints, needed: Sequence[int], random: np.random.Generator
 ) -> Bools:
@@ -331,12 +300,11 @@ def _halve_groups(
     n_groups, lacking = int(groups.max()) + 1, 0
     for _ in range(TRIES):
         fitted = (random.permutation(n_groups) < (n_groups + 1) // 2)[groups]
-        parts = (set(rows.labels[part].tolist()) for part in (fitted, ~fitted))
-        both = set.intersection(*parts)
+        both = {*rows.labels[fitted].tolist()} & {*rows.labels[~fitted].tolist()}
         if both.issuperset(needed):
             return fitted
         lacking = next(j for j in needed if j not in both)
-    raise InvalidDataError(
+    raise errors.InvalidDataError(
         f"of {TRIES} random splits of the {n_groups} groups none has class "
         f"{rows.classes[lacking]!r} in both halves; add groups with rows of it, or waive it by name"
     )

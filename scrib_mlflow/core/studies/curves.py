@@ -12,9 +12,9 @@ below the curve of a method whose accuracy rises ever more slowly: a short reach
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,14 +55,6 @@ class Curve:
     def points(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return ambiguities, ascending from 0 to 1, and accuracies, with both end points."""
         return anchored(self.ambiguity, self.risk, self.top_risk)
-
-
-class _Job(NamedTuple):
-    """The rules of a method, one a target, and the rows to measure them on."""
-
-    rules: Iterator[Rule]
-    rows: Labelled
-    trust: Floats | None = None  # (n,) what the rules rank rows by, where not the highest score
 
 
 def draw_curves(
@@ -120,29 +112,31 @@ def draw_curves(
             f"scores to fit have {fitted.scores.shape[1]} columns, those to measure "
             f"{measured.scores.shape[1]}; pass scores of the same classes"
         )
-    if stride is None:
-        many = len(fitted.classes) > MANY_CLASSES
-        stride = max(STRIDE, _top_risk(fitted) / FEW_TARGETS * many)
-    targets = spread_targets(_top_risk(fitted), stride)
+    top_risk = _top_risk(fitted)
+    usual = max(STRIDE, top_risk / FEW_TARGETS * (len(fitted.classes) > MANY_CLASSES))
+    targets = spread_targets(top_risk, usual if stride is None else stride)
     common = {"classes": fitted.classes, "waive": waive}
     searched = {**common, "effort": effort, "seed": inputs.check_seed(seed)}
-    jobs: dict[str, _Job] = {}
-    for name in _known(methods, fitted, measured):
+    if methods is None:
+        calibrated = all(inputs.are_probabilities(rows.scores) for rows in (fitted, measured))
+        methods = [name for name in METHODS if name != OPTIMAL or calibrated]
+    jobs: list[tuple[str, Iterable[Rule], Labelled, Floats | None]] = []
+    for name in methods:
         if name == OPTIMAL:
-            jobs[name] = _optimal_job(fitted, measured, targets)
+            jobs.append((name, *_optimal_rules(fitted, measured, targets), None))
         elif name == SGR:
-            jobs[name] = _Job(_sgr_rules(fitted, targets, delta=delta, **common), measured)
+            jobs.append((name, _sgr_rules(fitted, targets, delta=delta, **common), measured, None))
+        elif name in METHODS:
+            options = {**searched, "threshold_groups": "all" if name == SHARED else "class"}
+            jobs.append((name, _threshold_rules(fitted, targets, **options), measured, None))
         else:
-            groups = "all" if name == SHARED else "class"
-            options = {**searched, "threshold_groups": groups}
-            jobs[name] = _Job(_threshold_rules(fitted, targets, **options), measured)
+            raise ScribError(f"methods has {name!r}; known are {', '.join(METHODS)}")
     for name, (of_fit, of_measured) in (trust or {}).items():
         ranks = inputs.check_trust(of_fit, len(fitted.scores))
         rules = _sgr_rules(fitted, targets, delta=delta, trust=ranks, **common)
         ranks = inputs.check_trust(of_measured, len(measured.scores))
-        jobs[f"{SGR} on {name}"] = _Job(rules, measured, ranks)
-    top_risk = _top_risk(measured)
-    return tuple(_draw(name, job, targets, top_risk) for name, job in jobs.items())
+        jobs.append((f"{SGR} on {name}", rules, measured, ranks))
+    return tuple(_draw(*job, targets, _top_risk(measured)) for job in jobs)
 
 
 def spread_targets(top_risk: float, stride: float = STRIDE) -> tuple[float, ...]:
@@ -176,17 +170,6 @@ def _top_risk(rows: Labelled) -> float:
     return float((rows.scores.argmax(axis=1) != rows.labels).mean())
 
 
-def _known(methods: Sequence[str] | None, *parts: Labelled) -> Sequence[str]:
-    """Return these methods, by default all that scores allow."""
-    if methods is None:
-        calibrated = all(inputs.are_probabilities(rows.scores) for rows in parts)
-        return [name for name in METHODS if name != OPTIMAL or calibrated]
-    unknown = [name for name in methods if name not in METHODS]
-    if unknown:
-        raise ScribError(f"methods has {unknown[0]!r}; known are {', '.join(METHODS)}")
-    return methods
-
-
 def _threshold_rules(rows: Labelled, targets: Sequence[float], **options: Any) -> Iterator[Rule]:
     """Yield SCRIB's rules, each found from the thresholds of the one before."""
     labels, initial = inputs.labels_for(rows.labels, rows.classes), None
@@ -205,41 +188,51 @@ def _sgr_rules(rows: Labelled, targets: Sequence[float], **options: Any) -> Iter
         yield baselines.fit_sgr(rows.scores, labels, target, **options).rule
 
 
-def _optimal_job(fitted: Labelled, measured: Labelled, targets: Sequence[float]) -> _Job:
-    """Return rules of recalibrated scores, whose highest is all that one target prices."""
+def _optimal_rules(
+    fitted: Labelled, measured: Labelled, targets: Sequence[float]
+) -> tuple[list[Rule], Labelled]:
+    """Return rules of recalibrated scores, and the rows to measure with theirs.
+
+    Of one target the highest score is all that the optimal rule prices: these are the thresholds
+    on it that have the least loss on the fitted rows.
+    """
     recalibration = fit_recalibration(inputs.check_probabilities(fitted.scores), fitted.labels)
     fitted, measured = (
         rows._replace(scores=recalibrate(recalibration, inputs.check_probabilities(rows.scores)))
         for rows in (fitted, measured)
     )
-    return _Job(_selective_rules(fitted, targets), measured)
-
-
-def _selective_rules(rows: Labelled, targets: Sequence[float]) -> Iterator[Rule]:
-    """Yield the thresholds on the highest score that have the least loss on these rows."""
-    wrong = rows.scores.argmax(axis=1) != rows.labels
-    values, answered, errors = baselines.count_by_trust(rows.scores.max(axis=1), wrong)
+    wrong = fitted.scores.argmax(axis=1) != fitted.labels
+    values, answered, errors = baselines.count_by_trust(fitted.scores.max(axis=1), wrong)
+    rules: list[Rule] = []
     for target in targets:
         off = errors / answered - target
         penalties = PENALTY * np.maximum(off, 0.0) ** 2 + TWO_SIDED * off**2
         best = int(np.argmin(penalties - answered / len(wrong)))
-        yield SelectiveRule(threshold=baselines.cut_above(values, best))
+        rules.append(SelectiveRule(threshold=baselines.cut_above(values, best)))
+    return rules, measured
 
 
-def _draw(method: str, job: _Job, targets: tuple[float, ...], top_risk: float) -> Curve:
+def _draw(
+    method: str,
+    rules: Iterable[Rule],  # one a target
+    rows: Labelled,
+    trust: Floats | None,  # (n,) what the rules rank rows by, where not the highest score
+    targets: tuple[float, ...],
+    top_risk: float,
+) -> Curve:
     """Return the curve of a method's rules on the rows to measure."""
     ambiguity, risk = [], []
-    for rule in job.rules:
-        counts = count_rows(predict_sets(job.rows.scores, rule, trust=job.trust), job.rows)
-        ambiguity.append(1 - counts.all_certain / len(job.rows.scores))
-        risk.append(counts.wrong.sum() / counts.all_certain if counts.all_certain else NAN)
+    for rule in rules:
+        counts = count_rows(predict_sets(rows.scores, rule, trust=trust), rows)
+        ambiguity.append(float(1 - counts.all_certain / len(rows.scores)))
+        risk.append(float(counts.wrong.sum() / counts.all_certain) if counts.all_certain else NAN)
     off = np.array(risk) - targets
     off = off[~np.isnan(off)]
     return Curve(
         method=method,
         targets=targets,
-        ambiguity=tuple(map(float, ambiguity)),
-        risk=tuple(map(float, risk)),
+        ambiguity=tuple(ambiguity),
+        risk=tuple(risk),
         top_risk=top_risk,
         auc=area(*anchored(ambiguity, risk, top_risk)) if len(off) else NAN,
         rmse=float(np.sqrt(np.mean(off**2))) if len(off) else NAN,

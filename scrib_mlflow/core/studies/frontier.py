@@ -14,31 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core import inputs
-from scrib_mlflow.core.certificate import Tally, tally_sets
+from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
 from scrib_mlflow.core.counts import LEAST_GROUPS, certain_and_wrong, design_effects
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Bools, Floats, Ints, Labelled, Progress
 from scrib_mlflow.core.loss import Ambiguity, check_rule, make_problem
 from scrib_mlflow.core.reports import PartRates, measure_part
 from scrib_mlflow.core.rules import make_sets
+from scrib_mlflow.core.studies import sweeps
 from scrib_mlflow.core.studies.compare import group_codes, halve
-from scrib_mlflow.core.studies.sweeps import (
-    MOST_TARGET,
-    SweepPoint,
-    SweepRule,
-    Sweeps,
-    fit_optimal_along,
-    fit_thresholds_along,
-    make_sweeps,
-)
-from scrib_mlflow.core.targets import (
-    Constraint,
-    RuleName,
-    Target,
-    Targets,
-    claimed,
-    own_targets,
-)
+from scrib_mlflow.core.targets import Constraint, RuleName, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidDataError
 
 WANTED = 0.8  # chance that all claims pass together
@@ -175,36 +160,40 @@ def draw_frontier(
     level = 1 - inputs.as_number("confidence", confidence, low=0, high=1)
     inputs.as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
     codes = None if groups is None else group_codes(groups, len(rows.scores))
-    _check_certify_groups(codes, certify_groups)
+    if certify_groups is not None:
+        inputs.as_number("certify_groups", certify_groups, low=0, high=MOST_CERTIFY_ROWS)
+    if (codes is None) != (certify_groups is None):
+        names = ["groups", "certify_groups"]
+        present, missing = names if certify_groups is None else reversed(names)
+        raise InvalidDataError(
+            f"{present} is given without {missing}, so what is predicted to be certifiable would "
+            "not heed groups; give both or neither"
+        )
     needed = [j for j, name in enumerate(rows.classes) if name not in map(str, waive)]
     random = np.random.default_rng([inputs.check_seed(seed), 0])
     inside = halve(rows, codes, needed, random)
     fitted = rows.take(inside)
-    sweeps = make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
+    grid = sweeps.make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
     used = inputs.count_threads(threads)
     if rule == "optimal":
         named = own_targets(risk_targets)
-        rules = fit_optimal_along(fitted, sweeps, named, seed, used, progress)
+        rules = sweeps.fit_optimal_along(fitted, grid, named, seed, used, progress)
     else:
-        rules = fit_thresholds_along(fitted, sweeps, ambiguity, seed, used, progress)
+        rules = sweeps.fit_thresholds_along(fitted, grid, ambiguity, seed, used, progress)
     expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
-    held = _Held(rows.take(~inside), None if codes is None else codes[~inside], confidence)
+    parts = fitted, rows.take(~inside), None if codes is None else codes[~inside]
     measured = [
-        _measure(point, fit, fitted, held, sweeps, expected)
-        for sweep, row in zip(sweeps.sweeps, rules, strict=True)
+        _measure(point, fit, *parts, constraints, expected, confidence, grid.reference)
+        for sweep, row in zip(grid.sweeps, rules, strict=True)
         for point, fit in zip(sweep, row, strict=True)
     ]
-    joint = [
-        (point.target, point.held_out.abstention_rate, claims)
-        for point, claims in measured
-        if point.swept is None
-    ]
+    joint = [(point, claims) for point, claims in measured if point.swept is None]
     singles = [c for c in claimed(constraints) if len(c.classes) == 1]
     return TargetFrontier(
         classes=rows.classes,
         targets={c.name: c.target for c in singles},
         overall_target=overall_target,
-        reference=sweeps.reference,
+        reference=grid.reference,
         rule_kind=rule,
         confidence=float(confidence),
         wanted=WANTED,
@@ -213,57 +202,37 @@ def draw_frontier(
         n_groups=None if codes is None else int(codes.max()) + 1,
         certify_rows=int(certify_rows),
         certify_groups=certify_groups,
-        swept=tuple(str(sweep[0].swept) for sweep in sweeps.sweeps[1:]),
+        swept=tuple(str(sweep[0].swept) for sweep in grid.sweeps[1:]),
         points=tuple(point for point, _ in measured),
         certifiable=tuple(
-            certifiable_at(target, target / sweeps.reference, joint, level)
-            for target, _, _ in joint
+            _certifiable(point.target, point.target / grid.reference, joint, level)
+            for point, _ in joint
         ),
     )
 
 
-def _check_certify_groups(codes: Ints | None, certify_groups: int | None) -> None:
-    """Raise unless both are given or neither: a prediction heeds groups only if it knows both."""
-    if certify_groups is not None:
-        inputs.as_number("certify_groups", certify_groups, low=0, high=MOST_CERTIFY_ROWS)
-    if (codes is None) == (certify_groups is None):
-        return
-    names = ["groups", "certify_groups"]
-    present, missing = names if certify_groups is None else reversed(names)
-    raise InvalidDataError(
-        f"{present} is given without {missing}, so what is predicted to be certifiable would not "
-        "heed groups; give both or neither"
-    )
-
-
-class _Held(NamedTuple):
-    """The rows held out."""
-
-    rows: Labelled
-    groups: Ints | None
-    confidence: float  # of bands
-
-
 def _measure(
-    point: SweepPoint,
-    fit: SweepRule,
+    point: sweeps.SweepPoint,
+    fit: sweeps.SweepRule,
     fitted: Labelled,
-    held: _Held,
-    sweeps: Sweeps,
+    held_out: Labelled,
+    groups: Ints | None,  # of the rows held out
+    constraints: Sequence[Constraint],  # with the chosen targets
     expected: Expected,
+    confidence: float,  # of bands
+    reference: float,
 ) -> tuple[FrontierPoint, list[ExpectedClaim]]:
     """Return a point and, where all targets move, what certify rows would say of its rule."""
-    classes, labels = fitted.classes, held.rows.labels
+    classes, labels = fitted.classes, held_out.labels
     shown = range(len(classes)) if point.swept is None else [classes.index(point.swept)]
-    sets = make_sets(fit.rule, held.rows.scores)
-    chosen = sweeps.sweeps[0][sweeps.chosen].constraints
+    sets = make_sets(fit.rule, held_out.scores)
     claims, certifiable = [], NAN
     if point.swept is None:
-        claims = expect_claims(sets, labels, held.groups, chosen, expected)
-        certifiable = least_factor(claims, expected.level) * sweeps.reference
+        claims = expect_claims(sets, labels, groups, constraints, expected)
+        certifiable = least_factor(claims, expected.level) * reference
     certain, _ = certain_and_wrong(sets, labels)
     answered = np.bincount(labels[certain], minlength=len(classes))
-    singles = [c.classes[0] for c in claimed(chosen) if len(c.classes) == 1]
+    singles = [c.classes[0] for c in claimed(constraints) if len(c.classes) == 1]
     return FrontierPoint(
         swept=point.swept,
         target=point.target,
@@ -271,9 +240,7 @@ def _measure(
         fitted=measure_part(
             make_sets(fit.rule, fitted.scores), fitted.labels, classes, shown, confidence=None
         ),
-        held_out=measure_part(
-            sets, labels, classes, shown, confidence=held.confidence, groups=held.groups
-        ),
+        held_out=measure_part(sets, labels, classes, shown, confidence=confidence, groups=groups),
         silent=tuple(classes[j] for j in singles if not answered[j]),
         certifiable_target=certifiable,
     ), claims
@@ -306,7 +273,13 @@ def expect_claims(
 ) -> list[ExpectedClaim]:
     """Return what to expect of each claim, from what the sets do on held-out rows."""
     tally = tally_sets(sets, labels, constraints, groups)
-    effects, least = _heed_groups(tally, expected)
+    effects, least = np.ones(len(tally.n)), np.zeros(len(tally.n))
+    if tally.groups is not None and expected.groups is not None:
+        more = expected.groups / max(tally.groups.total, 1)
+        effects = design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, expected.level)
+        n_groups = np.floor(more * tally.groups.counts).astype(np.int64).tolist()
+        some = [least_target(m, expected.level) if m >= LEAST_GROUPS else 1.0 for m in n_groups]
+        least = np.array(some)
     claims = []
     for c, claim in enumerate(claimed(constraints)):
         rows = expected.rows * expected.class_share[list(claim.classes)].sum()
@@ -317,22 +290,11 @@ def expect_claims(
     return claims
 
 
-def _heed_groups(tally: Tally, expected: Expected) -> tuple[Floats, Floats]:
-    """Return how many rows of each claim count as one, and the least target that can pass."""
-    if tally.groups is None or expected.groups is None:
-        return np.ones(len(tally.n)), np.zeros(len(tally.n))
-    more = expected.groups / max(tally.groups.total, 1)
-    effects = design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, expected.level)
-    counts = np.floor(more * tally.groups.counts)
-    least = [least_target(int(m), expected.level) if m >= LEAST_GROUPS else 1.0 for m in counts]
-    return effects, np.array(least)
-
-
 def chance_of_all(claims: Sequence[ExpectedClaim], factor: float, level: float) -> float:
     """Return the chance that all claims pass, their targets multiplied by a factor."""
     chance = 1.0
     for claim in claims:
-        target = min(claim.target * factor, MOST_TARGET)
+        target = min(claim.target * factor, sweeps.MOST_TARGET)
         if target < claim.least_target or claim.n_certain < 1:
             return 0.0
         chance *= chance_of_passing(claim.n_certain, target, claim.risk, level)
@@ -341,40 +303,34 @@ def chance_of_all(claims: Sequence[ExpectedClaim], factor: float, level: float) 
     return chance
 
 
-def least_factor(claims: Sequence[ExpectedClaim], level: float, wanted: float = WANTED) -> float:
+def least_factor(claims: Sequence[ExpectedClaim], level: float) -> float:
     """Return the lowest factor of the targets at which all claims pass with the chance wanted."""
-    low, high = 0.0, max(MOST_TARGET / claim.target for claim in claims)
-    if not chance_of_all(claims, high, level) >= wanted:
+    low, high = 0.0, max(sweeps.MOST_TARGET / claim.target for claim in claims)
+    if not chance_of_all(claims, high, level) >= WANTED:
         return NAN
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if chance_of_all(claims, middle, level) >= wanted:
+        if chance_of_all(claims, middle, level) >= WANTED:
             high = middle
         else:
             low = middle
     return high
 
 
-def certifiable_at(
+def _certifiable(
     target: float,
-    factor: float,
-    rules: Sequence[tuple[float, float, Sequence[ExpectedClaim]]],
+    factor: float,  # of all targets
+    fits: Sequence[tuple[FrontierPoint, Sequence[ExpectedClaim]]],
     level: float,
-    wanted: float = WANTED,
 ) -> Certifiable:
-    """Return with how much abstention a target is predicted to be certifiable.
-
-    `rules` are (target fitted to, held-out abstention, claims).
-    """
-    chances = [chance_of_all(claims, factor, level) for _, _, claims in rules]
-    likely = [j for j, chance in enumerate(chances) if chance >= wanted]
-    if not likely:
-        best = int(np.argmax(chances))
-        return Certifiable(
-            target=target, chance=chances[best], abstention_rate=NAN, fitted_target=rules[best][0]
-        )
-    best = min(likely, key=lambda j: rules[j][1])
-    fitted, abstention, _ = rules[best]
+    """Return with how much abstention a target is predicted to be certifiable."""
+    chances = [chance_of_all(claims, factor, level) for _, claims in fits]
+    rates = [point.held_out.abstention_rate for point, _ in fits]
+    likely = [j for j, chance in enumerate(chances) if chance >= WANTED]
+    best = min(likely, key=lambda j: rates[j]) if likely else int(np.argmax(chances))
     return Certifiable(
-        target=target, chance=chances[best], abstention_rate=abstention, fitted_target=fitted
+        target=target,
+        chance=chances[best],
+        abstention_rate=rates[best] if likely else NAN,
+        fitted_target=fits[best][0].target,
     )

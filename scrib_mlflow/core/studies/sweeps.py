@@ -78,17 +78,14 @@ def make_sweeps(
     reference = Counter(c.target for c in single or risks).most_common(1)[0][0]
     top_risk = _top_risks(rows, risks)
     grid = _grid(reference, risks, top_risk, points, lowest, highest)
-    factors = grid / reference
+    factors = (grid / reference).tolist()
     joint = tuple(
-        SweepPoint(None, float(target), scale(constraints, float(factor), None))
-        for target, factor in zip(grid, factors, strict=True)
+        SweepPoint(None, target, scale(constraints, factor, None))
+        for target, factor in zip(grid.tolist(), factors, strict=True)
     )
-    by_class = tuple(
-        tuple(
-            SweepPoint(one.name, _scaled(one, float(f)), scale(constraints, float(f), one.name))
-            for f in factors
-        )
-        for one in _swept(single, top_risk, rows)
+    by_class = (
+        tuple(SweepPoint(c.name, _scaled(c, f), scale(constraints, f, c.name)) for f in factors)
+        for c in _swept(single, top_risk, rows)
     )
     return Sweeps(reference, int(np.argmin(np.abs(grid - reference))), (joint, *by_class))
 
@@ -192,51 +189,35 @@ def fit_thresholds_along(
     n, k = rows.scores.shape
     hasty = task._replace(effort=plan_effort(n, k, k, EFFORT))
     tasks = [[hasty._replace(objective=make_objective(p)) for p in row] for row in problems]
-    every = [each for row in tasks for each in row]
-    tried = _search_along(tasks, sweeps.chosen, first, threads, progress)
-    again = [Chain([t], _best(tried, t).thresholds) for t in every]
-    tried += [chain[0] for chain in follow(again, threads, None)]
-    rules = iter(
-        SweepRule(served_rule(best, task, chosen)[0], _loss(best, t))
-        for t in every
-        for best in [_best(tried, t)]
-    )
-    return [[next(rules) for _ in row] for row in tasks]
+    tried = [first]
 
+    def follow_both_ways(row: list[Task], at: int, best: Best, reach: int) -> None:
+        parts = [row[at : at + reach], row[: at + 1][::-1][:reach]]
+        for chain in follow([Chain(part, best.thresholds) for part in parts], threads, None):
+            tried.extend(chain)
 
-def _search_along(
-    tasks: list[list[Task]], chosen: int, first: Best, threads: int, progress: Progress | None
-) -> list[Best]:
-    """Search at some points and follow the best thresholds to the points around."""
-    k = len(first.thresholds)
+    def best_at(point: Task) -> tuple[float, Best]:
+        losses = [float(loss_of(each.counts, each.totals, point.objective)) for each in tried]
+        least = int(np.argmin(losses))
+        return losses[least], tried[least]
+
+    for row in tasks:
+        follow_both_ways(row, sweeps.chosen, first, len(row))
     searched = tasks if k <= MANY_CLASSES else tasks[:1]
     most = MOST_SEARCHES * min(1.0, FEW_CLASSES / k)
     every = max(EVERY, math.ceil(sum(map(len, searched)) / most))
-    starts = [(sweep, at) for sweep in searched for at in range(0, len(sweep), every)]
-    tried = [first]
-    for row in tasks:
-        tried += _both_ways(row, chosen, first, len(row), threads)
+    starts = [(row, at) for row in searched for at in range(0, len(row), every)]
     turns = range(len(starts))
     for turn in progress(turns) if progress else turns:
-        sweep, at = starts[turn]
-        best = search(sweep[at], None, threads)
-        tried += [best, *_both_ways(sweep, at, best, REACH * every, threads)]
-    return tried
-
-
-def _both_ways(row: list[Task], at: int, best: Best, reach: int, threads: int) -> list[Best]:
-    """Follow thresholds from a point of a sweep to higher and to lower targets."""
-    parts = [row[at : at + reach], row[: at + 1][::-1][:reach]]
-    chains = [Chain(part, best.thresholds) for part in parts]
-    return [each for chain in follow(chains, threads, None) for each in chain]
-
-
-def _best(tried: Sequence[Best], task: Task) -> Best:
-    return min(tried, key=lambda each: _loss(each, task))
-
-
-def _loss(best: Best, task: Task) -> float:
-    return float(loss_of(best.counts, best.totals, task.objective))
+        row, at = starts[turn]
+        tried.append(search(row[at], None, threads))
+        follow_both_ways(row, at, tried[-1], REACH * every)
+    again = [Chain([t], best_at(t)[1].thresholds) for row in tasks for t in row]
+    tried += [best for (best,) in follow(again, threads, None)]
+    return [
+        [SweepRule(served_rule(best, task, chosen)[0], loss) for loss, best in map(best_at, row)]
+        for row in tasks
+    ]
 
 
 def fit_optimal_along(
@@ -277,11 +258,9 @@ def fit_optimal_along(
         chains = pool.map(chain, turns)
         for _ in progress(turns) if progress else turns:
             rules += next(chains)
+    risks = sweeps.sweeps[0][0].constraints  # the classes of constraints are the same everywhere
     counted = [
-        constraint_counts(
-            count_rows(make_sets(rule, rows.scores), rows), sweeps.sweeps[0][0].constraints
-        )
-        for rule in rules
+        constraint_counts(count_rows(make_sets(rule, rows.scores), rows), risks) for rule in rules
     ]
 
     def best(point: SweepPoint) -> SweepRule:

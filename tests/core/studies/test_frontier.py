@@ -33,7 +33,7 @@ def drawn():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frontier, "halve", halving)
-        patch.setattr(frontier, "fit_thresholds_along", fitting)
+        patch.setattr(sweeps, "fit_thresholds_along", fitting)
         found = draw_frontier(SCORES, LABELS, TARGETS, classes=CLASSES, certify_rows=7000, points=8)
     return found, seen
 
