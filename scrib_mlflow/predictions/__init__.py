@@ -1,1 +1,4 @@
-"""Answers for whole tables, as parquet files."""
+"""Answers for whole tables, as parquet files that are whole or not there.
+
+`answers` writes them in this process, `spark` (an extra) in Spark's workers.
+"""

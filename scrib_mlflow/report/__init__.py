@@ -1,1 +1,6 @@
-"""What people read: facts, words, figures and the page. Writes nothing to MLflow."""
+"""What people read. Nothing here writes to MLflow.
+
+`facts` are values with the one class table, `words` says them in a terminal, a note or a
+description, `page` and `figures` make report.html; `plan`, `comparison` and `frontier` are the
+reports of those commands. Texts with placeholders are in `templates`.
+"""

@@ -1,1 +1,5 @@
-"""Tables of rows: reading them, hashing them, and scoring them with a model."""
+"""Rows of a table, from the file to their scores.
+
+`tables` reads csv and parquet, `hashes` tells rows apart, `outputs` finds the scores in what a
+model returns, `scoring` scores a table batch by batch, `scored` is the result: counted, sampled.
+"""

@@ -1,1 +1,4 @@
-"""One module for each command: where the rooms meet."""
+"""The commands, one module each: where settings meet the rooms.
+
+`policy` is the gate's decision alone: evidence in, checks out.
+"""
