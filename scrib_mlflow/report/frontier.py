@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.core.inputs import NAN
@@ -35,6 +34,7 @@ MOST_TARGETS = 16  # of the table in a terminal
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of targets, in percent
 MOST_SWEPT = 12  # classes in a figure
 LONGEST_PANEL = 22  # characters of a name above a panel
+Panel = tuple[str, str, Sequence[FrontierPoint], float]  # class, heading, points, chosen target
 
 
 class Effect(NamedTuple):
@@ -85,13 +85,13 @@ def class_rows(result: TargetFrontier, most: int = MOST_PRINTED_CLASSES) -> list
     """Return a header and a row a class, the greatest saving first."""
     rows: list[tuple[str, ...]] = [CLASS_HEADER]
     for effect in effects(result)[:most]:
-        own = result.chosen.held_out.by_class[effect.name]
+        rates = result.chosen.held_out.by_class[effect.name]
         rows.append(
             (
                 clipped(effect.name),
                 target_percent(effect.target),
-                percent(own.risk),
-                percent(own.abstention_rate),
+                percent(rates.risk),
+                percent(rates.abstention_rate),
                 target_percent(effect.stricter),
                 _points(effect.costs),
                 target_percent(effect.looser),
@@ -143,9 +143,9 @@ def point_rows(result: TargetFrontier) -> list[dict[str, float | str]]:
         }
         rows.append({**start, "class": ALL, **whole})
         for name, each in held.by_class.items():
-            own = fitted.by_class[name]
+            fit = fitted.by_class[name]
             cells = _cells(each, each.risk, each.risk_band)
-            cells |= {"fit_abstention": own.abstention_rate, "fit_risk": own.risk}
+            cells |= {"fit_abstention": fit.abstention_rate, "fit_risk": fit.risk}
             rows.append({**start, "class": name, **cells})
     return rows
 
@@ -294,8 +294,7 @@ def frontier_figure(result: TargetFrontier, name: str) -> Figure:
         axes.axvspan(targets[0], first, color=GREY, alpha=0.25, linewidth=0)
         middle, words = math.sqrt(targets[0] * first), "not predicted to\nbe certifiable"
         axes.annotate(words, (middle, 2), ha="center", va="bottom", fontsize=8)
-    _mark(axes, 100 * result.reference, "chosen target")
-    _scale(axes, targets)
+    _scale(axes, targets, result.reference)
     axes.set(ylim=(0, 100), xlabel=_target_label(result), ylabel="rows that abstain, %")
     axes.grid(axis="y", color=GREY, linewidth=0.5, alpha=0.6)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
@@ -323,14 +322,12 @@ def class_figure(result: TargetFrontier, name: str) -> Figure:
     if len(names) > MOST_CLASSES:
         names = sorted(names, key=lambda each: now[each].abstention_rate, reverse=True)
         names = names[:MOST_CLASSES]
-    kept = "" if len(names) == len(result.classes) else f", the {len(names)} that abstain most"
+    some = "" if len(names) == len(result.classes) else f", the {len(names)} that abstain most"
+    short, points, chosen = figures.short, result.joint, result.reference
     return _small_figures(
-        [
-            (each, figures.short(each, LONGEST_PANEL), result.joint, result.reference)
-            for each in names
-        ],
+        [(each, short(each, LONGEST_PANEL), points, chosen) for each in names],
         _target_label(result),
-        f"{figures.short(name)}: abstention by class{kept}",
+        f"{short(name)}: abstention by class{some}",
         band_of_class=True,
     )
 
@@ -340,7 +337,7 @@ def sweep_figure(result: TargetFrontier, name: str) -> Figure | None:
     listed = effects(result)[:MOST_SWEPT]
     if not listed:
         return None
-    kept = f", {len(listed)} of {len(result.targets)} classes" * (len(listed) < len(result.targets))
+    some = f", {len(listed)} of {len(result.targets)} classes" * (len(listed) < len(result.targets))
     panels = []
     for each in listed:
         saves = f"{target_percent(each.looser)} saves {_points(each.saves)} points"
@@ -350,19 +347,13 @@ def sweep_figure(result: TargetFrontier, name: str) -> Figure | None:
     return _small_figures(
         panels,
         "target of this class alone, the others as chosen, %",
-        f"{figures.short(name)}: one class at a time{kept}",
+        f"{figures.short(name)}: one class at a time{some}",
         band_of_class=False,
     )
 
 
 def _small_figures(
-    drawn: Sequence[
-        tuple[str, str, Sequence[FrontierPoint], float]
-    ],  # class, title, points, target
-    label: str,
-    title: str,
-    *,
-    band_of_class: bool,
+    drawn: Sequence[Panel], label: str, title: str, *, band_of_class: bool
 ) -> Figure:
     """Return a panel a class: abstention of its rows and of all, one of them with its band."""
     across = 3 if len(drawn) in {5, 6, 9} else min(4, len(drawn))
@@ -382,9 +373,8 @@ def _small_figures(
             values = [100 * rate.abstention_rate for rate in rates]
             words = f"{word}, with band" if with_band else word
             axes.plot(targets, values, color=colour, linewidth=1.2, label=words)
-        _mark(axes, 100 * chosen, "chosen target")
         axes.set_title(heading, fontsize=9 if band_of_class else 8)
-        _scale(axes, targets)
+        _scale(axes, targets, chosen)
     highest = max(axes.dataLim.y1 for axes in every)
     for axes in every:
         axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
@@ -393,19 +383,15 @@ def _small_figures(
     return figure
 
 
-def _mark(axes: Axes, target: float, word: str) -> None:
-    axes.axvline(target, color=GREEN, linewidth=1.2, linestyle=":", label=word)
-
-
-def _scale(axes: Axes, targets: Sequence[float]) -> None:
-    """Draw targets in even proportions, with plain numbers."""
+def _scale(axes: Axes, targets: Sequence[float], chosen: float) -> None:
+    """Draw targets in even proportions, with plain numbers, and mark the chosen one."""
+    axes.axvline(100 * chosen, color=GREEN, linewidth=1.2, linestyle=":", label="chosen target")
     axes.set_xscale("log")
     axes.set_xlim(targets[0], targets[-1])
-    shown = [tick for tick in TICKS if targets[0] <= tick <= targets[-1]]
-    axes.set_xticks(shown or [targets[0], targets[-1]])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    inside = [tick for tick in TICKS if targets[0] <= tick <= targets[-1]]
+    axes.set_xticks(inside or [targets[0], targets[-1]])
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     figures.plain(axes)
 
 
