@@ -45,11 +45,11 @@ ACROSS = np.linspace(0, 1, 401)  # ambiguities at which curves of several splits
 LONGEST = 80  # characters of a title
 
 
-def method_rows(found: Comparison) -> list[tuple[str, ...]]:
+def method_rows(result: Comparison) -> list[tuple[str, ...]]:
     """Return a header and a row a method, of means over the repeats."""
-    rows: list[tuple[str, ...]] = [(*HEADER, AREA) if found.curves else HEADER]
-    for method in found.methods:
-        means = found.means(method)
+    rows: list[tuple[str, ...]] = [(*HEADER, AREA) if result.curves else HEADER]
+    for method in result.methods:
+        means = result.means(method)
         area = means.get("auc", NAN)
         rows.append(
             (
@@ -58,13 +58,13 @@ def method_rows(found: Comparison) -> list[tuple[str, ...]]:
                 f"{means['size_ambiguity']:.2f}",
                 f"{means['n_silent']:.1f}",
                 f"{means['fit_seconds_ratio']:.2g}",
-                *(["-" if math.isnan(area) else f"{100 * area:.2f}"] if found.curves else []),
+                *(["-" if math.isnan(area) else f"{100 * area:.2f}"] if result.curves else []),
             )
         )
     return rows
 
 
-def trial_rows(found: Comparison) -> list[dict[str, float | str]]:
+def trial_rows(result: Comparison) -> list[dict[str, float | str]]:
     """Return a row a trial."""
     return [
         {
@@ -72,84 +72,84 @@ def trial_rows(found: Comparison) -> list[dict[str, float | str]]:
             "repeat": trial.repeat,
             **{name: getattr(trial, name) for name in METRICS},
         }
-        for trial in found.trials
+        for trial in result.trials
     ]
 
 
-def legend(found: Comparison) -> list[str]:
+def legend(result: Comparison) -> list[str]:
     """Return what the columns of the table mean."""
-    return say_each("comparison.legend", found=found)
+    return say_each("comparison.legend", result=result)
 
 
-def summary(found: Comparison, uri: str, unread: str, where: str) -> Summary:
+def summary(result: Comparison, uri: str, unread: str, where: str) -> Summary:
     """Return what is printed and noted of a comparison."""
     return Summary(
-        verdict=say("comparison.verdict", found=found, ours=OURS),
-        sentences=(f"{uri} on {split_sentence(found)}",),
-        tables=(TextTable(rows=tuple(method_rows(found))),),
-        legend=(*legend(found), "", *target_sentences(found), *curve_sentences(found)),
+        verdict=say("comparison.verdict", result=result, ours=OURS),
+        sentences=(f"{uri} on {split_sentence(result)}",),
+        tables=(TextTable(rows=tuple(method_rows(result))),),
+        legend=(*legend(result), "", *target_sentences(result), *curve_sentences(result)),
         notes=(unread,),
         where=where,
     )
 
 
-def split_sentence(found: Comparison) -> str:
+def split_sentence(result: Comparison) -> str:
     """Return in a sentence on what the methods were fitted and measured."""
-    return say("comparison.split", found=found)
+    return say("comparison.split", result=result)
 
 
-def target_sentences(found: Comparison) -> list[str]:
+def target_sentences(result: Comparison) -> list[str]:
     """Return what SGR was asked for, and which methods are missing."""
-    return say_each("comparison.targets", found=found)
+    return say_each("comparison.targets", result=result)
 
 
-def excess_figure(found: Comparison, name: str) -> Figure:
+def excess_figure(result: Comparison, name: str) -> Figure:
     """Return how far each method's class risks are above their targets, by repeat."""
     above = "risk above target, %\n"
     words = {"worst_excess": f"{above}worst class", "mean_excess": f"{above}mean of the classes"}
-    return _spread_figure(found, name, words, 6.4)
+    return _spread_figure(result, name, words, 6.4)
 
 
-def abstention_figure(found: Comparison, name: str) -> Figure:
+def abstention_figure(result: Comparison, name: str) -> Figure:
     """Return how often each method abstains, by repeat."""
-    return _spread_figure(found, name, {"abstention_rate": "rows that abstain, %"}, 3.8)
+    return _spread_figure(result, name, {"abstention_rate": "rows that abstain, %"}, 3.8)
 
 
-def _spread_figure(found: Comparison, name: str, metrics: dict[str, str], height: float) -> Figure:
+def _spread_figure(result: Comparison, name: str, metrics: dict[str, str], height: float) -> Figure:
     """Return how metrics spread by method, one above the other."""
-    size = 1.6 + 1.1 * len(found.methods), height
+    size = 1.6 + 1.1 * len(result.methods), height
     options = {"sharex": True, "squeeze": False}
-    figure, every = figures.new_figure(size, _title(found, name), len(metrics), 1, **options)
+    figure, every = figures.new_figure(size, _title(result, name), len(metrics), 1, **options)
     for axes, (metric, words) in zip(every[:, 0], metrics.items(), strict=True):
-        _violins(axes, found.methods, [_values(found, each, metric) for each in found.methods])
+        _violins(axes, result.methods, [_values(result, each, metric) for each in result.methods])
         names = [
             textwrap.fill(visible(each), WIDEST, max_lines=MOST_LINES, placeholder="\u2026")
-            for each in found.methods
+            for each in result.methods
         ]
         axes.set_xticks(np.arange(len(names)), [figures.literal(each) for each in names])
         axes.set_ylabel(words)
     return figure
 
 
-def risk_figure(found: Comparison, name: str) -> Figure:
+def risk_figure(result: Comparison, name: str) -> Figure:
     """Return the risk of each class by method and repeat, beside its target."""
-    shown = _shown(found)
+    shown = _shown(result)
     across = min(3, len(shown))
     down = math.ceil(len(shown) / across)
-    size = 1 + across * (1.2 + 0.4 * len(found.methods)), 2.6 + 1.2 / down
-    folded = len(found.targets) - len(shown)
+    size = 1 + across * (1.2 + 0.4 * len(result.methods)), 2.6 + 1.2 / down
+    folded = len(result.targets) - len(shown)
     rest = f"\nthe {len(shown)} classes most above their target; {folded} more" if folded else ""
-    title = f"{_title(found, name)}\nrisks by class; dashes: target, bars: mean{rest}"
+    title = f"{_title(result, name)}\nrisks by class; dashes: target, bars: mean{rest}"
     figure, every = figures.panels(len(shown), across, size, title)
-    names = [figures.short(method) for method in found.methods]
+    names = [figures.short(method) for method in result.methods]
     for axes, each in zip(every, shown, strict=True):
-        axes.axhline(100 * found.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
-        risks = [[trial.risk.get(each, NAN) for trial in found.of(m)] for m in found.methods]
+        axes.axhline(100 * result.targets[each], color=BLACK, linewidth=1.2, linestyle="--")
+        risks = [[trial.risk.get(each, NAN) for trial in result.of(m)] for m in result.methods]
         spreads = [[100 * risk for risk in some if not math.isnan(risk)] for some in risks]
-        _violins(axes, found.methods, spreads)
+        _violins(axes, result.methods, spreads)
         for place, spread in enumerate(spreads):
-            if len(spread) < found.repeats:
-                words = f"silent\n{found.repeats - len(spread)} of {found.repeats}"
+            if len(spread) < result.repeats:
+                words = f"silent\n{result.repeats - len(spread)} of {result.repeats}"
                 above = axes.get_xaxis_transform()
                 axes.text(place, 1.02, words, transform=above, ha="center", va="bottom", fontsize=7)
         axes.set_xticks(np.arange(len(names)), names, rotation=40, ha="right", fontsize=8)
@@ -158,12 +158,12 @@ def risk_figure(found: Comparison, name: str) -> Figure:
     return figure
 
 
-def tradeoff_figure(found: Comparison, name: str) -> Figure:
+def tradeoff_figure(result: Comparison, name: str) -> Figure:
     """Return abstention against worst excess: a mark a method, lines to its extremes."""
-    figure, axes = figures.new_figure((8, 4.6), _title(found, name))
-    for method, mark in zip(found.methods, itertools.cycle(MARKS), strict=False):
-        across = _values(found, method, "abstention_rate")
-        up = _values(found, method, "worst_excess")
+    figure, axes = figures.new_figure((8, 4.6), _title(result, name))
+    for method, mark in zip(result.methods, itertools.cycle(MARKS), strict=False):
+        across = _values(result, method, "abstention_rate")
+        up = _values(result, method, "worst_excess")
         x, y = float(np.mean(across)), float(np.mean(up))
         look: dict[str, Any] = {"mec": BLACK, "markersize": 8, "clip_on": False, "zorder": 3}
         axes.plot(x, y, mark, color=_colour(method), label=figures.short(method), **look)
@@ -177,9 +177,9 @@ def tradeoff_figure(found: Comparison, name: str) -> Figure:
     return figure
 
 
-def _title(found: Comparison, name: str) -> str:
-    splits = f"{found.repeats} random split{'s' * (found.repeats > 1)}"
-    return f"{figures.short(name, TITLE)}, {found.n_rows:,} fit rows, {splits} into halves"
+def _title(result: Comparison, name: str) -> str:
+    splits = f"{result.repeats} random split{'s' * (result.repeats > 1)}"
+    return f"{figures.short(name, TITLE)}, {result.n_rows:,} fit rows, {splits} into halves"
 
 
 def _violins(axes: Axes, methods: Sequence[str], spreads: Sequence[Sequence[float]]) -> None:
@@ -199,43 +199,45 @@ def _violins(axes: Axes, methods: Sequence[str], spreads: Sequence[Sequence[floa
     figures.plain(axes)
 
 
-def _shown(found: Comparison) -> list[str]:
+def _shown(result: Comparison) -> list[str]:
     """Return the classes to draw: all, or of many those whose risk is most above its target."""
     above = {
-        name: max(np.mean([t.excess[name] for t in found.of(each)]) for each in found.methods)
-        for name in found.targets
+        name: max(np.mean([t.excess[name] for t in result.of(each)]) for each in result.methods)
+        for name in result.targets
     }
     worst = sorted(above, key=lambda name: -above[name])[:MOST_CLASSES]
-    return [name for name in found.targets if name in worst]
+    return [name for name in result.targets if name in worst]
 
 
-def _values(found: Comparison, method: str, metric: str) -> Sequence[float]:
+def _values(result: Comparison, method: str, metric: str) -> Sequence[float]:
     """Return a rate of each trial, in percent."""
-    return [100 * getattr(trial, metric) for trial in found.of(method)]
+    return [100 * getattr(trial, metric) for trial in result.of(method)]
 
 
 def _colour(method: str) -> str:
     return BLUE if method in OURS else ORANGE
 
 
-def curve_sentences(found: Comparison) -> list[str]:
+def curve_sentences(result: Comparison) -> list[str]:
     """Return how curves are drawn, between which end points, and which methods have none."""
-    longest = max((curve.targets for drawn in found.curves for curve in drawn), key=len, default=())
+    longest = max(
+        (curve.targets for drawn in result.curves for curve in drawn), key=len, default=()
+    )
     values = {"delta": DELTA, "top": TOP, "label": LABEL}
-    return say_each("comparison.curves", n_splits=len(found.curves), targets=longest, **values)
+    return say_each("comparison.curves", n_splits=len(result.curves), targets=longest, **values)
 
 
-def curve_figure(found: Sequence[Sequence[Curve]], title: str) -> Figure:
+def curve_figure(result: Sequence[Sequence[Curve]], title: str) -> Figure:
     """Return accuracy against abstention, and the risk that came of each target, by method.
 
-    `found` has the curves of each split. Lines are means over the splits, bands reach from the
+    `result` has the curves of each split. Lines are means over the splits, bands reach from the
     lowest to the highest.
     """
-    splits = f"{len(found)} random split{'s' * (len(found) > 1)} into halves"
+    splits = f"{len(result)} random split{'s' * (len(result) > 1)} into halves"
     marks = "squares: the same end points for all; dashes: as asked for"
     heading = f"{figures.short(title, LONGEST)}, {splits}\n{marks}"
     figure, (curves, risks) = figures.new_figure((11, 4.8), heading, 1, 2)
-    every = [curve for drawn in found for curve in drawn]
+    every = [curve for drawn in result for curve in drawn]
     methods = list(dict.fromkeys(curve.method for curve in every))
     others = [method for method in methods if method not in COLOURS]
     for method in methods:

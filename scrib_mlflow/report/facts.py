@@ -18,6 +18,7 @@ CHANGED = "not as registered"
 GOOD = {"certified", WITHIN}
 NEUTRAL = {"waived", "no target", "passes alone", ABOVE, UNPROVED, "not asked", "not refuted"}
 Tone = Literal["good", "bad", "plain"]
+Counted = ClassReport | SetReport | Claim
 
 
 COLUMNS = {  # of classes.json, and the fields of a row that they hold
@@ -49,12 +50,16 @@ class ClassRow:
     risk: float  # NaN without certain rows
     upper: float
     target: float  # NaN where there is none
-    abstention: float
     miscoverage: float = NAN
     proves: bool = True  # False where the bound means nothing, as on rows of the fit
     p_value: float = NAN  # of its claim, as the next
     upper_simultaneous: float = NAN
     status: str = ""
+
+    @property
+    def abstention(self) -> float:
+        """The share of its rows that abstain, NaN without rows."""
+        return (self.n - self.n_certain) / self.n if self.n else NAN
 
     @property
     def bound(self) -> float:
@@ -122,48 +127,33 @@ def class_table(
     claims of a version that these rows disprove. `proves` is False where bounds mean nothing.
     """
     rows = [
-        _row(
-            name,
-            each,
-            each.risk,
-            each.risk_upper,
-            targets.get(name, NAN),
-            proves=proves,
-            miscoverage=each.miscoverage,
-        )
+        _row(name, each, each.risk, each.risk_upper, targets.get(name, NAN), each.miscoverage)
         for name, each in report.by_class.items()
     ]
     k = len(rows)
-    if certificate is not None:
-        claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
-        several = [claim for claim in certificate.claims if len(claim.classes) > 1]
-        rows = [
-            _claimed(row, claims[row.name])
-            if row.name in claims
-            else replace(row, status=unclaimed)
-            for row in rows
-        ]
-        for claim in several:
+    if certificate is None and overall_target is not None:
+        rates = report.overall_risk, report.overall_risk_upper, overall_target
+        rows.append(_row(OVERALL, report, *rates))
+    rows = [replace(row, proves=proves) for row in rows]
+    if certificate is None:
+        return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
+    claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
+    rows = [
+        _claimed(row, claims[row.name]) if row.name in claims else replace(row, status=unclaimed)
+        for row in rows
+    ]
+    for claim in certificate.claims:
+        if len(claim.classes) > 1:
             row = _row(claim.name, claim, claim.risk, claim.risk_upper, claim.target)
             rows.append(_claimed(row, claim))
-        return ClassTable(tuple(rows), k)
-    if overall_target is not None:
-        bounds = report.overall_risk, report.overall_risk_upper
-        rows.append(_row(OVERALL, report, *bounds, overall_target, proves=proves))
-    return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
+    return ClassTable(tuple(rows), k)
 
 
 def _row(
-    name: str,
-    counts: ClassReport | SetReport | Claim,
-    risk: float,
-    upper: float,
-    target: float,
-    **more: Any,
+    name: str, counts: Counted, risk: float, upper: float, target: float, miscoverage: float = NAN
 ) -> ClassRow:
-    n, certain = counts.n, counts.n_certain
-    abstention = (n - certain) / n if n else NAN
-    return ClassRow(name, n, certain, counts.n_wrong, risk, upper, target, abstention, **more)
+    n, certain, wrong = counts.n, counts.n_certain, counts.n_wrong
+    return ClassRow(name, n, certain, wrong, risk, upper, target, miscoverage)
 
 
 def _claimed(row: ClassRow, claim: Claim) -> ClassRow:

@@ -148,7 +148,7 @@ def rule_figure(
 def _histogram(
     axes: Axes,
     scores: NDArray[np.float64],
-    own: NDArray[np.bool_],
+    members: NDArray[np.bool_],
     threshold: float,
     *,
     wide: bool,
@@ -166,7 +166,8 @@ def _histogram(
         }
         axes.set_xticks([0, *(sign * 10.0**power for sign, power in decades.items() if power)])
     inside = np.clip(scores, edges[0], edges[-1])
-    for chosen, colour, word in ((~own, GREY, "other classes"), (own, BLUE, "rows of the class")):
+    parts = (~members, GREY, "other classes"), (members, BLUE, "rows of the class")
+    for chosen, colour, word in parts:
         counts, _ = np.histogram(inside[chosen], edges)
         shares = counts / max(chosen.sum(), 1)
         axes.stairs(np.sqrt(shares), edges, fill=True, alpha=0.7, color=colour, label=word)
@@ -235,13 +236,13 @@ def fold_confusion(
     return names, [*names, "others", "abstain"], folded
 
 
-def coverage_figure(curve: RiskCoverage, own: tuple[float, float], name: str) -> Figure:
+def coverage_figure(curve: RiskCoverage, point: tuple[float, float], name: str) -> Figure:
     """Return the risk of plain top-1 against the share of rows it answers, and the sets' own."""
     figure, axes = new_figure((6.4, 3.4))
     covered = [100 * share for share in curve.coverage]
     axes.step(covered, [100 * risk for risk in curve.risk], where="post", color=BLUE, label="top-1")
-    if not math.isnan(own[1]):
-        place = [100 * own[0]], [100 * own[1]]
+    if not math.isnan(point[1]):
+        place = [100 * point[0]], [100 * point[1]]
         axes.plot(*place, "D", color=ORANGE, mec=BLACK, markersize=8, label=name)
     axes.set(xlim=(0, 102), ylim=(0, None))
     axes.set(xlabel="rows that are answered, %", ylabel="wrong among them, %")

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from scrib_mlflow.core.counts import LEAST_GROUPS
 from scrib_mlflow.core.inputs import NAN
@@ -35,6 +34,7 @@ MOST_TARGETS = 16  # of the table in a terminal
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of targets, in percent
 MOST_SWEPT = 12  # classes in a figure
 LONGEST_PANEL = 22  # characters of a name above a panel
+Panel = tuple[str, str, Sequence[FrontierPoint], float]  # class, heading, points, chosen target
 
 
 class Effect(NamedTuple):
@@ -49,21 +49,21 @@ class Effect(NamedTuple):
     noise: float  # that a saving must exceed to say anything
 
 
-def effects(found: TargetFrontier) -> list[Effect]:
+def effects(result: TargetFrontier) -> list[Effect]:
     """Return what other targets of single classes do, the greatest saving first."""
-    now = found.chosen.held_out
+    now = result.chosen.held_out
     listed = []
-    for name in found.swept:
-        target, points = found.targets[name], found.of(name)
+    for name in result.swept:
+        target, points = result.targets[name], result.of(name)
         strict = _nearest([p for p in points if p.target < target], STRICTER * target)
         loose = _nearest([p for p in points if p.target > target], LOOSER * target)
-        bands = [p.held_out.abstention_band for p in (found.chosen, loose) if p is not None]
+        bands = [p.held_out.abstention_band for p in (result.chosen, loose) if p is not None]
         (stricter, more), (looser, less) = (
             (NAN, NAN) if p is None else (p.target, p.held_out.abstention_rate)
             for p in (strict, loose)
         )
         costs, saves = more - now.abstention_rate, now.abstention_rate - less
-        noise = _noise(bands, found.confidence)
+        noise = _noise(bands, result.confidence)
         listed.append(Effect(name, target, stricter, costs, looser, saves, noise))
     return sorted(listed, key=lambda each: (math.isnan(each.saves), -each.saves))
 
@@ -81,17 +81,17 @@ def _noise(bands: Sequence[Band], confidence: float) -> float:
     return STANDARD_ERRORS * widest / NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-def class_rows(found: TargetFrontier, most: int = MOST_PRINTED_CLASSES) -> list[tuple[str, ...]]:
+def class_rows(result: TargetFrontier, most: int = MOST_PRINTED_CLASSES) -> list[tuple[str, ...]]:
     """Return a header and a row a class, the greatest saving first."""
     rows: list[tuple[str, ...]] = [CLASS_HEADER]
-    for effect in effects(found)[:most]:
-        own = found.chosen.held_out.by_class[effect.name]
+    for effect in effects(result)[:most]:
+        rates = result.chosen.held_out.by_class[effect.name]
         rows.append(
             (
                 clipped(effect.name),
                 target_percent(effect.target),
-                percent(own.risk),
-                percent(own.abstention_rate),
+                percent(rates.risk),
+                percent(rates.abstention_rate),
                 target_percent(effect.stricter),
                 _points(effect.costs),
                 target_percent(effect.looser),
@@ -105,12 +105,12 @@ def _points(share: float) -> str:
     return "-" if math.isnan(share) else f"{100 * share:.1f}".replace("-0.0", "0.0")
 
 
-def class_sentences(found: TargetFrontier) -> list[str]:
+def class_sentences(result: TargetFrontier) -> list[str]:
     """Return which class costs the most abstention, if one does, and which were looked at."""
-    listed = effects(found)
+    listed = effects(result)
     return say_each(
         "frontier.classes",
-        found=found,
+        result=result,
         effects=listed,
         costliest=next((each for each in listed if each.saves > each.noise), None),
         least=LEAST_SAVING,
@@ -127,10 +127,10 @@ def target_percent(target: float, digits: int = DIGITS[-1]) -> str:
     return f"{text} %" if "." in text or "e" in text else f"{text}.0 %"
 
 
-def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
+def point_rows(result: TargetFrontier) -> list[dict[str, float | str]]:
     """Return a row for each point and class, and one for all of them, held-out rows first."""
     rows: list[dict[str, float | str]] = []
-    for point in found.points:
+    for point in result.points:
         held, fitted = point.held_out, point.fitted
         start: dict[str, float | str] = {"sweep": point.swept or ALL, "target": point.target}
         whole = {
@@ -143,9 +143,9 @@ def point_rows(found: TargetFrontier) -> list[dict[str, float | str]]:
         }
         rows.append({**start, "class": ALL, **whole})
         for name, each in held.by_class.items():
-            own = fitted.by_class[name]
+            fit = fitted.by_class[name]
             cells = _cells(each, each.risk, each.risk_band)
-            cells |= {"fit_abstention": own.abstention_rate, "fit_risk": own.risk}
+            cells |= {"fit_abstention": fit.abstention_rate, "fit_risk": fit.risk}
             rows.append({**start, "class": name, **cells})
     return rows
 
@@ -164,17 +164,17 @@ def _cells(rates: PartRates | ClassRates, risk: float, risk_band: Band) -> dict[
     }
 
 
-def metrics(found: TargetFrontier) -> dict[str, float]:
+def metrics(result: TargetFrontier) -> dict[str, float]:
     """Return what is logged as metrics: the chosen targets, and what can be certified."""
-    chosen, at = found.chosen, _at_chosen(found)
+    chosen, at = result.chosen, _at_chosen(result)
     values = {
-        **_part_metrics(chosen.held_out, found.classes, ""),
-        **_part_metrics(chosen.fitted, found.classes, "fit_"),
+        **_part_metrics(chosen.held_out, result.classes, ""),
+        **_part_metrics(chosen.fitted, result.classes, "fit_"),
         "fit_loss": chosen.loss,
         "certifiable_chance": at.chance,
         "certifiable_abstention_rate": at.abstention_rate,
     }
-    lowest = least_certifiable(found)
+    lowest = least_certifiable(result)
     if lowest is not None:
         values["certifiable_target"] = lowest.certifiable_target
     return {name: value for name, value in values.items() if not math.isnan(value)}
@@ -191,23 +191,23 @@ def _part_metrics(part: PartRates, classes: Sequence[str], prefix: str) -> dict[
     return values
 
 
-def least_certifiable(found: TargetFrontier) -> FrontierPoint | None:
+def least_certifiable(result: TargetFrontier) -> FrontierPoint | None:
     """Return the point whose rule is predicted to certify the lowest target, if any does."""
-    able = [point for point in found.joint if not math.isnan(point.certifiable_target)]
+    able = [point for point in result.joint if not math.isnan(point.certifiable_target)]
     return min(able, key=lambda point: point.certifiable_target) if able else None
 
 
-def _at_chosen(found: TargetFrontier) -> Certifiable:
-    return next(each for each in found.certifiable if each.target == found.reference)
+def _at_chosen(result: TargetFrontier) -> Certifiable:
+    return next(each for each in result.certifiable if each.target == result.reference)
 
 
-def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[str, ...]]:
+def target_rows(result: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[str, ...]]:
     """Return a header and a row a target, all targets moving together; of many some."""
     rows: list[tuple[str, ...]] = [TARGET_HEADER]
-    for j in _spread(found, most):
-        point, able = found.joint[j], found.certifiable[j]
+    for j in _spread(result, most):
+        point, able = result.joint[j], result.certifiable[j]
         held, cost = point.held_out, able.abstention_rate
-        mark = " *" if point.target == found.reference else ""
+        mark = " *" if point.target == result.reference else ""
         low, high = held.abstention_band
         rows.append(
             (
@@ -222,68 +222,68 @@ def target_rows(found: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[s
     return rows
 
 
-def _spread(found: TargetFrontier, most: int) -> list[int]:
+def _spread(result: TargetFrontier, most: int) -> list[int]:
     """Return some points evenly spread, with the chosen and the first that can be certified."""
-    n = len(found.joint)
+    n = len(result.joint)
     if n <= most:
         return list(range(n))
-    able = [j for j, each in enumerate(found.certifiable) if not math.isnan(each.abstention_rate)]
-    musts = {[point.target for point in found.joint].index(found.reference), 0, n - 1, *able[:1]}
+    able = [j for j, each in enumerate(result.certifiable) if not math.isnan(each.abstention_rate)]
+    musts = {[point.target for point in result.joint].index(result.reference), 0, n - 1, *able[:1]}
     room = most - len(musts)
     evenly = {round(i * (n - 1) / (room + 1)) for i in range(1, room + 1)}
     return sorted(musts | evenly)
 
 
-def sentences(found: TargetFrontier) -> list[str]:
+def sentences(result: TargetFrontier) -> list[str]:
     """Return the answer in a few sentences."""
-    chosen = say("frontier.chosen", found=found, targets=_target_words(found))
-    return [chosen, certify_sentence(found), *class_sentences(found)]
+    chosen = say("frontier.chosen", result=result, targets=_target_words(result))
+    return [chosen, certify_sentence(result), *class_sentences(result)]
 
 
-def summary(found: TargetFrontier, uri: str, rows_used: str, where: str) -> Summary:
+def summary(result: TargetFrontier, uri: str, rows_used: str, where: str) -> Summary:
     """Return what is printed and noted of a frontier."""
-    verdict, *others = sentences(found)
+    verdict, *others = sentences(result)
     return Summary(
         verdict=verdict,
         sentences=tuple(others),
-        tables=tuple(TextTable(rows=tuple(rows(found))) for rows in (target_rows, class_rows)),
-        legend=tuple(say_each("frontier.legend", found=found)),
-        notes=(f"{uri}: {say('frontier.rows', found=found)}", rows_used),
+        tables=tuple(TextTable(rows=tuple(rows(result))) for rows in (target_rows, class_rows)),
+        legend=tuple(say_each("frontier.legend", result=result)),
+        notes=(f"{uri}: {say('frontier.rows', result=result)}", rows_used),
         where=where,
     )
 
 
-def _target_words(found: TargetFrontier) -> str:
+def _target_words(result: TargetFrontier) -> str:
     """Return the chosen targets in a few words."""
-    others = {n: t for n, t in found.targets.items() if t != found.reference}
-    words = [target_percent(found.reference)]
+    others = {n: t for n, t in result.targets.items() if t != result.reference}
+    words = [target_percent(result.reference)]
     words += [f"{clipped(name)} {target_percent(t)}" for name, t in list(others.items())[:3]]
-    if found.overall_target is not None:
-        words.append(f"overall {target_percent(found.overall_target)}")
+    if result.overall_target is not None:
+        words.append(f"overall {target_percent(result.overall_target)}")
     return ", ".join(words) + (" and others" if len(others) > 3 else "")
 
 
-def certify_sentence(found: TargetFrontier) -> str:
+def certify_sentence(result: TargetFrontier) -> str:
     """Return in a sentence which targets are predicted to be certifiable."""
-    lowest, at = least_certifiable(found), _at_chosen(found)
+    lowest, at = least_certifiable(result), _at_chosen(result)
     values = {"target": target_percent, "least_groups": LEAST_GROUPS}
-    return say("frontier.certify", found=found, lowest=lowest, at=at, **values)
+    return say("frontier.certify", result=result, lowest=lowest, at=at, **values)
 
 
-def frontier_figure(found: TargetFrontier, name: str) -> Figure:
+def frontier_figure(result: TargetFrontier, name: str) -> Figure:
     """Return abstention against target, all targets moving together."""
-    rows, groups = found.n_fitted + found.n_held_out, found.n_groups
+    rows, groups = result.n_fitted + result.n_held_out, result.n_groups
     title = f"{figures.short(name)}: which targets can be afforded, by {rows:,} rows"
     title += "" if groups is None else f" in {groups:,} groups"
     figure, axes = figures.new_figure((8.5, 5), title)
-    targets = [100 * point.target for point in found.joint]
-    held = [100 * point.held_out.abstention_rate for point in found.joint]
-    bands = np.array([point.held_out.abstention_band for point in found.joint]) * 100
+    targets = [100 * point.target for point in result.joint]
+    held = [100 * point.held_out.abstention_rate for point in result.joint]
+    bands = np.array([point.held_out.abstention_band for point in result.joint]) * 100
     axes.fill_between(targets, bands[:, 0], bands[:, 1], color=BLUE, alpha=0.2, linewidth=0)
     axes.plot(targets, held, color=BLUE, marker="o", markersize=3, label="held-out rows, with band")
-    fitted = [100 * point.fitted.abstention_rate for point in found.joint]
+    fitted = [100 * point.fitted.abstention_rate for point in result.joint]
     axes.plot(targets, fitted, "--", color=BLACK, linewidth=1, label="rows of the fit")
-    certified = certifiable_curve(found)
+    certified = certifiable_curve(result)
     if certified:
         last = max(targets[-1], certified[-1][0]), certified[-1][1]
         x, y = zip(*certified, last, strict=True)
@@ -294,19 +294,18 @@ def frontier_figure(found: TargetFrontier, name: str) -> Figure:
         axes.axvspan(targets[0], first, color=GREY, alpha=0.25, linewidth=0)
         middle, words = math.sqrt(targets[0] * first), "not predicted to\nbe certifiable"
         axes.annotate(words, (middle, 2), ha="center", va="bottom", fontsize=8)
-    _mark(axes, 100 * found.reference, "chosen target")
-    _scale(axes, targets)
-    axes.set(ylim=(0, 100), xlabel=_target_label(found), ylabel="rows that abstain, %")
+    _scale(axes, targets, result.reference)
+    axes.set(ylim=(0, 100), xlabel=_target_label(result), ylabel="rows that abstain, %")
     axes.grid(axis="y", color=GREY, linewidth=0.5, alpha=0.6)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
 
-def certifiable_curve(found: TargetFrontier) -> list[tuple[float, float]]:
+def certifiable_curve(result: TargetFrontier) -> list[tuple[float, float]]:
     """Return (target, abstention) in percent: what certifying a target costs, least first."""
     able = sorted(
         (100 * point.certifiable_target, 100 * point.held_out.abstention_rate)
-        for point in found.joint
+        for point in result.joint
         if not math.isnan(point.certifiable_target)
     )
     curve: list[tuple[float, float]] = []
@@ -316,53 +315,45 @@ def certifiable_curve(found: TargetFrontier) -> list[tuple[float, float]]:
     return curve
 
 
-def class_figure(found: TargetFrontier, name: str) -> Figure:
+def class_figure(result: TargetFrontier, name: str) -> Figure:
     """Return how often the rows of each class abstain, all targets moving together."""
-    now = found.chosen.held_out.by_class
-    names = list(found.classes)
+    now = result.chosen.held_out.by_class
+    names = list(result.classes)
     if len(names) > MOST_CLASSES:
         names = sorted(names, key=lambda each: now[each].abstention_rate, reverse=True)
         names = names[:MOST_CLASSES]
-    kept = "" if len(names) == len(found.classes) else f", the {len(names)} that abstain most"
+    some = "" if len(names) == len(result.classes) else f", the {len(names)} that abstain most"
+    short, points, chosen = figures.short, result.joint, result.reference
     return _small_figures(
-        [
-            (each, figures.short(each, LONGEST_PANEL), found.joint, found.reference)
-            for each in names
-        ],
-        _target_label(found),
-        f"{figures.short(name)}: abstention by class{kept}",
+        [(each, short(each, LONGEST_PANEL), points, chosen) for each in names],
+        _target_label(result),
+        f"{short(name)}: abstention by class{some}",
         band_of_class=True,
     )
 
 
-def sweep_figure(found: TargetFrontier, name: str) -> Figure | None:
+def sweep_figure(result: TargetFrontier, name: str) -> Figure | None:
     """Return what the target of one class at a time costs; None where no class has a target."""
-    listed = effects(found)[:MOST_SWEPT]
+    listed = effects(result)[:MOST_SWEPT]
     if not listed:
         return None
-    kept = f", {len(listed)} of {len(found.targets)} classes" * (len(listed) < len(found.targets))
+    some = f", {len(listed)} of {len(result.targets)} classes" * (len(listed) < len(result.targets))
     panels = []
     for each in listed:
         saves = f"{target_percent(each.looser)} saves {_points(each.saves)} points"
         title = f"{figures.short(each.name, LONGEST_PANEL)}\n"
         title += "" if math.isnan(each.saves) else saves
-        panels.append((each.name, title, found.of(each.name), each.target))
+        panels.append((each.name, title, result.of(each.name), each.target))
     return _small_figures(
         panels,
         "target of this class alone, the others as chosen, %",
-        f"{figures.short(name)}: one class at a time{kept}",
+        f"{figures.short(name)}: one class at a time{some}",
         band_of_class=False,
     )
 
 
 def _small_figures(
-    drawn: Sequence[
-        tuple[str, str, Sequence[FrontierPoint], float]
-    ],  # class, title, points, target
-    label: str,
-    title: str,
-    *,
-    band_of_class: bool,
+    drawn: Sequence[Panel], label: str, title: str, *, band_of_class: bool
 ) -> Figure:
     """Return a panel a class: abstention of its rows and of all, one of them with its band."""
     across = 3 if len(drawn) in {5, 6, 9} else min(4, len(drawn))
@@ -382,9 +373,8 @@ def _small_figures(
             values = [100 * rate.abstention_rate for rate in rates]
             words = f"{word}, with band" if with_band else word
             axes.plot(targets, values, color=colour, linewidth=1.2, label=words)
-        _mark(axes, 100 * chosen, "chosen target")
         axes.set_title(heading, fontsize=9 if band_of_class else 8)
-        _scale(axes, targets)
+        _scale(axes, targets, chosen)
     highest = max(axes.dataLim.y1 for axes in every)
     for axes in every:
         axes.set_ylim(0, min(10 * math.ceil(highest / 10 + 0.2), 100))
@@ -393,24 +383,20 @@ def _small_figures(
     return figure
 
 
-def _mark(axes: Axes, target: float, word: str) -> None:
-    axes.axvline(target, color=GREEN, linewidth=1.2, linestyle=":", label=word)
-
-
-def _scale(axes: Axes, targets: Sequence[float]) -> None:
-    """Draw targets in even proportions, with plain numbers."""
+def _scale(axes: Axes, targets: Sequence[float], chosen: float) -> None:
+    """Draw targets in even proportions, with plain numbers, and mark the chosen one."""
+    axes.axvline(100 * chosen, color=GREEN, linewidth=1.2, linestyle=":", label="chosen target")
     axes.set_xscale("log")
     axes.set_xlim(targets[0], targets[-1])
-    shown = [tick for tick in TICKS if targets[0] <= tick <= targets[-1]]
-    axes.set_xticks(shown or [targets[0], targets[-1]])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    inside = [tick for tick in TICKS if targets[0] <= tick <= targets[-1]]
+    axes.set_xticks(inside or [targets[0], targets[-1]])
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     figures.plain(axes)
 
 
-def _target_label(found: TargetFrontier) -> str:
-    others = any(target != found.reference for target in found.targets.values())
-    if others or (found.overall_target is not None and found.targets):
+def _target_label(result: TargetFrontier) -> str:
+    others = any(target != result.reference for target in result.targets.values())
+    if others or (result.overall_target is not None and result.targets):
         return "target of most classes, the others in proportion, %"
     return "target of every class, %"

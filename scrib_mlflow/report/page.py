@@ -46,7 +46,6 @@ PACKAGES = ("mlflow", "numpy", "scipy", "numba", "pandas", "scikit-learn", "matp
 REPORT = "report.html"
 CLASSES, CONFUSION = "figures/classes.png", "figures/confusion.png"
 SETS, COVERAGE = "figures/sets.png", "figures/risk_coverage.png"
-OWN = "this set classifier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +110,11 @@ def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[dict[
             "row": row,
             "label": classes[answers.labels[row]],
             "reason": reason,
-            "candidates": [(name, _score(own[index[name]], limits[index[name]])) for name in names],
+            "candidates": [
+                (name, _score(line[index[name]], limits[index[name]])) for name in names
+            ],
         }
-        for row, own, reason, names in zip(
+        for row, line, reason, names in zip(
             chosen.tolist(), scores, served["reason"], served["candidates"], strict=True
         )
     ]
@@ -168,7 +169,9 @@ def draw(report: Report) -> dict[str, Figure]:
         scored = answers.scores[valid], answers.labels[valid]
         drawn[_limits(report.rule)] = figures.rule_figure(report.rule, *scored, facts.asked)
         point = reports.own_point(answers)
-        drawn[COVERAGE] = figures.coverage_figure(reports.risk_coverage(answers), point, OWN)
+        drawn[COVERAGE] = figures.coverage_figure(
+            reports.risk_coverage(answers), point, "this set classifier"
+        )
     return drawn
 
 
@@ -210,7 +213,7 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
             "answers": answers,
             "confusion": dict(zip(names, counts.tolist(), strict=True)),
             "examples": examples(rows, report.rule, facts.report.classes),
-            "own": reports.own_point(rows.answers),
+            "point": reports.own_point(rows.answers),
         }
     template = environment.get_template("report.html.jinja")
     return f"{template.render(report=report, facts=facts, **values)}\n"

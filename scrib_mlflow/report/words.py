@@ -34,9 +34,6 @@ HEADER = ("class", "rows", "certain", "wrong", "risk", "upper bound", "target", 
 POINT = 0.005  # of abstention; less is not worth a word
 ERRORS = 2  # standard errors that noise explains
 CHANCE = 0.8  # of passing, that rows are counted for
-FITTED = (
-    "Nothing is proved: these are the rows of its calibration, so expect higher risks on new rows."
-)
 CERTIFICATE, MEASURED = "The certificate", "Risks and targets, measured"
 
 
@@ -135,7 +132,7 @@ def environment(**options: Any) -> jinja2.Environment:
         lstrip_blocks=True,
         **options,
     )
-    made.filters |= {"percent": percent, "count": "{:,}".format, "listed": listed, "fold": fold}
+    made.filters |= {"percent": percent, "thousands": "{:,}".format, "listed": listed, "fold": fold}
     made.filters |= {"plain": plain_table, "markdown": markdown_table}
     made.filters |= {"visible": visible, "clipped": clipped}
     made.tests["nan"] = math.isnan
@@ -182,9 +179,8 @@ def logged(run_id: str, store: str) -> str:
 def calibration_facts(record: SetClassifier) -> Facts:
     """Return what is proved of a set classifier: by its certify rows where there are any."""
     certificate = record.certificate
-    report, part = record.certify_report, "certify"
-    if report is None:
-        report, part = record.fit_report, "fit"
+    report = record.certify_report or record.fit_report
+    part = "fit" if record.certify_report is None else "certify"
     targets = record.risk_targets, record.overall_target
     table = class_table(report, *targets, certificate=certificate, proves=part == "certify")
     verdict, *provisos = verdict_sentences(record)
@@ -226,10 +222,7 @@ def description(record: SetClassifier, run_id: str) -> str:
 
 def describe(record: SetClassifier, facts: Facts, where: str) -> str:
     """Return the note of a calibrate run, or the description of its version."""
-    base = f"{record.base.name} version {record.base.version}".removesuffix(" version ")
-    what = (
-        f"Set classifier over {base}: one label where it is certain, candidates where it abstains."
-    )
+    what = say("words.about", base=record.base)
     summary = summarize(facts, "It", where)
     reasons = (*facts.provisos, *facts.reasons)
     return note(replace(summary, sentences=reasons, notes=(what, *summary.notes)))
@@ -368,13 +361,12 @@ def _about_candidates(record: SetClassifier, report: SetReport) -> tuple[str, ..
 
 def measured_sentence(table: ClassTable, *, fitted: bool) -> str:
     """Return in a sentence what was measured."""
-    if fitted:
-        return FITTED
     rows = [row for row in table.rows if not math.isnan(row.target)]
     above = [f"{row.name} ({percent(row.risk)})" for row in rows if row.risk > row.target]
     bounded = any(not math.isnan(row.bound) for row in rows)
     within = sum(row.status == WITHIN if bounded else row.risk <= row.target for row in rows)
-    return say("words.measured", rows=rows, above=above, bounded=bounded, n_within=within)
+    values = {"rows": rows, "above": above, "bounded": bounded, "n_within": within}
+    return say("words.measured", fitted=fitted, **values)
 
 
 def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> Facts:
