@@ -213,4 +213,4 @@ def check_groups(groups: ArrayLike, n: int) -> Ints:
 def _is_missing(value: object) -> bool:
     """Return whether a value is None or differs from itself: NaN, NaT, pandas.NA."""
     differs = value != value  # noqa: PLR0124
-    return value is None or not isinstance(differs, bool) or differs
+    return value is None or not isinstance(differs, bool | np.bool_) or bool(differs)

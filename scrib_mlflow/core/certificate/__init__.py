@@ -4,12 +4,11 @@ from scrib_mlflow.core.certificate.claims import (
     Certificate,
     Claim,
     Tally,
-    certify_path,
     certify_sets,
     make_certificate,
     tally_sets,
 )
-from scrib_mlflow.core.certificate.path import Path, draw_path
+from scrib_mlflow.core.certificate.path import Path, certify_path, draw_path
 from scrib_mlflow.core.certificate.plan import Plan, make_plan
 from scrib_mlflow.core.certificate.split import Sample, split_rows
 

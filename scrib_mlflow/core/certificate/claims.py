@@ -2,13 +2,13 @@
 
 Each risk with a target is a claim (c of them). Its null hypothesis "the risk is above its target"
 is tested by the exact binomial tail; by effective counts where rows come in groups, and by bets
-where rows are weighted. A path of rules is tested in a fixed order, up to the first that fails.
+where rows are weighted. All claims must pass; `path` tests one rule after another.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from scrib_mlflow.core.counts import LEAST_GROUPS, GroupSums
 from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Labels
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 from scrib_mlflow.core.targets import Constraint, Target, claim_targets, claimed
-from scrib_mlflow.errors import InvalidWeightsError, ScribError
+from scrib_mlflow.errors import InvalidWeightsError
 from scrib_mlflow.messages import percent
 
 SHARES = np.linspace(0.05, 0.99, 20)  # of the highest bet; each is best for another true risk
@@ -69,14 +69,6 @@ class Certificate:
     n_groups: int | None
     claims: tuple[Claim, ...]
     waived: tuple[str, ...]  # classes of which nothing is claimed
-
-
-class PathTest(NamedTuple):
-    """A fixed-sequence test along a path of rules."""
-
-    p_values: tuple[float, ...]  # of the rules tested
-    chosen: int | None  # the last rule that passed
-    certificate: Certificate  # of the chosen rule; of the first where none passed
 
 
 def certify_sets(
@@ -137,35 +129,6 @@ def certify_sets(
     codes = None if groups is None else counts.check_groups(groups, len(rows.used))[rows.used]
     tally = tally_sets(sets, rows.labels, constraints, codes, shares)
     return make_certificate(tally, constraints, rows.classes, level=level, waived=waive)
-
-
-def certify_path(
-    tallies: Iterable[Tally],
-    constraints: Sequence[Constraint],
-    classes: tuple[str, ...],
-    *,
-    level: float,
-    waived: Sequence[str] = (),
-) -> PathTest:
-    """Test rules in order up to the first that fails, and choose the last that passed.
-
-    Each rule comes as its tally on the same certify rows, on which neither the rules nor their
-    order may depend. Tallies are taken one by one: hand in a generator,
-    ``(tally_sets(predict_sets(scores, rule), labels, constraints) for rule in rules)``.
-    """
-    tested: list[float] = []
-    chosen, certificate = None, None
-    for index, tally in enumerate(tallies):
-        latest = make_certificate(tally, constraints, classes, level=level, waived=waived)
-        tested.append(latest.p_value)
-        if latest.passed or certificate is None:
-            certificate = latest
-        if not latest.passed:
-            break
-        chosen = index
-    if certificate is None:
-        raise ScribError("the path has no rule to test; give it at least one")
-    return PathTest(tuple(tested), chosen, certificate)
 
 
 def make_certificate(

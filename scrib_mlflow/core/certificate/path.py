@@ -1,4 +1,6 @@
-"""A path of rules, from the one most likely to be certified to less and less abstention.
+"""A path of rules, drawn from fit rows, and the fixed-sequence test of it on certify rows.
+
+It goes from the rule most likely to be certified to less and less abstention.
 
 Soft counts take recalibrated scores in place of labels, so that the noise of labels is not in what
 the search minimises: with labels it would pick the rules whose labels are lucky. Each step asks
@@ -8,9 +10,9 @@ certify rows that it has not seen do, whatever its quality.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,13 +20,14 @@ from scipy import special
 
 from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.certificate import steps
+from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certificate
 from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Recalibration
-from scrib_mlflow.core.targets import RuleName, Target, Targets, claimed, own_targets
-from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError
+from scrib_mlflow.core.targets import Constraint, RuleName, Target, Targets, claimed, own_targets
+from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError, ScribError
 from scrib_mlflow.serving import rule_sets
 
 BLUR = 0.2  # noise of a blurred copy, in standard deviations of a class's scores
@@ -46,6 +49,14 @@ class Path:
     recalibration: Recalibration
     n_rows: int  # that drew it
     seed: int
+
+
+class PathTest(NamedTuple):
+    """A fixed-sequence test along a path of rules."""
+
+    p_values: tuple[float, ...]  # of the rules tested
+    chosen: int | None  # the last rule that passed
+    certificate: Certificate  # of the chosen rule; of the first where none passed
 
 
 def draw_path(
@@ -170,6 +181,35 @@ def draw_path(
         n_rows=len(drawing),
         seed=problem.seed,
     )
+
+
+def certify_path(
+    tallies: Iterable[Tally],
+    constraints: Sequence[Constraint],
+    classes: tuple[str, ...],
+    *,
+    level: float,
+    waived: Sequence[str] = (),
+) -> PathTest:
+    """Test rules in order up to the first that fails, and choose the last that passed.
+
+    Each rule comes as its tally on the same certify rows, on which neither the rules nor their
+    order may depend. Tallies are taken one by one: hand in a generator,
+    ``(tally_sets(predict_sets(scores, rule), labels, constraints) for rule in rules)``.
+    """
+    tested: list[float] = []
+    chosen, certificate = None, None
+    for index, tally in enumerate(tallies):
+        latest = make_certificate(tally, constraints, classes, level=level, waived=waived)
+        tested.append(latest.p_value)
+        if latest.passed or certificate is None:
+            certificate = latest
+        if not latest.passed:
+            break
+        chosen = index
+    if certificate is None:
+        raise ScribError("the path has no rule to test; give it at least one")
+    return PathTest(tuple(tested), chosen, certificate)
 
 
 def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:

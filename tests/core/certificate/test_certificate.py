@@ -378,6 +378,14 @@ def test_rows_of_weight_0_do_not_count_and_their_groups_neither():
     assert found.n_groups == len(set(names[3:]))
 
 
+def test_groups_may_be_numbers_among_other_objects():
+    scores, labels = rows_of(60, 3)
+    options = {"classes": ["a", "b"]}
+    mixed = np.array([np.int64(i) for i in range(99)] + ["last"], dtype=object)
+    found = certify_sets(scores, labels, [0.5, 0.5], groups=mixed, **options)
+    assert found == certify_sets(scores, labels, [0.5, 0.5], groups=np.arange(100), **options)
+
+
 @pytest.mark.parametrize("missing", [None, float("nan"), np.datetime64("NaT")])
 def test_rows_without_a_group_are_refused(missing):
     scores, labels = rows_of(60, 3)
