@@ -124,6 +124,10 @@ class Engine(ABC, Generic[T]):
     def read_table(self, what: str, place: str, label: str | None, **named: Any) -> T:
         """Read rows, as `rows.tables.read_rows` does; `what` is the option that names them."""
 
+    def read_fresh(self, place: str, label: str, **named: Any) -> T:
+        """Read labelled rows."""
+        return self.read_table("data", place, label, **named)
+
     def read_tables(self, request: RowsRequest) -> Tables[T]:
         """Read what a calibration is given."""
 

@@ -84,8 +84,7 @@ def run(settings: Evaluate) -> Evaluation:
         calibrated_by = stores.model_info(uri).run_id or ""
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-        table = engine.read_table(
-            "data",
+        table = engine.read_fresh(
             settings.data,
             settings.label,
             key=record.key,
@@ -197,7 +196,6 @@ class ScribEvaluator(ModelEvaluator):
     def evaluate(
         self,
         *,
-        model_type: str,
         dataset: Any,
         run_id: str,
         evaluator_config: dict[str, Any] | None,

@@ -87,12 +87,8 @@ def run(settings: Gate) -> Gated:
         rows = None
         if settings.data is not None and settings.label is not None:
             engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-            table = engine.read_table(
-                "data",
-                settings.data,
-                settings.label,
-                key=record.key,
-                group=_group(settings, record),
+            table = engine.read_fresh(
+                settings.data, settings.label, key=record.key, group=_group(settings, record)
             )
             rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
         run_id = stack.enter_context(runs.open_run(f"gate {base.name}"))
