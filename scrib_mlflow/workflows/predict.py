@@ -25,7 +25,6 @@ LOGGER = logging.getLogger(__name__)
 
 COUNTED = {"ambiguous": "n_ambiguous", "empty": "n_empty", "invalid_scores": "n_invalid"}
 PART_BATCHES = 10  # batches of a file
-SOME_ROWS = 1000  # of the data, for the record of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ def _answer_here(settings: Predict, request: answers.PredictRequest, output: Pat
     source = tables.open_table("data", settings.data, None)
     features = answers.check_columns(request, settings.data, source.columns)
     answers.check_free(output, overwrite=settings.overwrite)
-    some_rows = next(source.batches(SOME_ROWS))
+    some_rows = next(source.batches(tables.SOME_ROWS))
     with runs.open_run(f"predict {request.model.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         with answers.new_folder(output, overwrite=settings.overwrite) as folder:
@@ -137,7 +136,7 @@ def _answer_in_spark(
             answered = spark.with_answers(frame, features, request)
             answered.write.mode(mode).parquet(place)  # `_SUCCESS` says that its job has finished
             written = spark.read_back(answered, place, digest, request)
-            some_rows = first_rows(frame, SOME_ROWS)
+            some_rows = first_rows(frame, tables.SOME_ROWS)
             if not _some_scored(written, n_rows):
                 spark.delete(frame.sparkSession, place)
                 model = models.load_model(request.model.uri)
