@@ -133,9 +133,7 @@ def rule_sets(
 
 
 def valid_rows(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
-    """Return which rows have a finite score for every class, and probabilities where a rule needs
-    them.
-    """  # noqa: D205  # one sentence
+    """Return which rows have finite scores, and probabilities where a rule needs them."""
     scores = np.asarray(scores, dtype=np.float64)
     valid = np.isfinite(scores).all(axis=1)
     if rule["kind"] == "optimal":

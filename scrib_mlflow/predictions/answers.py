@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow import messages, serving
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, OutputError
+from scrib_mlflow.records import Base
 from scrib_mlflow.results import Predictions, SetClassifier, to_json
 from scrib_mlflow.rows import hashes, tables
 
@@ -60,7 +61,9 @@ GAPLESS = {DataType.integer: np.int64, DataType.long: np.int64, DataType.boolean
 class PredictRequest:
     """Which set classifier answers, and which columns the output has."""
 
+    model: Base
     record: SetClassifier
+    certificate_digest: str
     inputs: Schema | None
     key: tuple[str, ...]
     explain: bool
@@ -194,8 +197,7 @@ def answer(
 
 def count_reasons(table: pa.Table) -> Counter[str]:
     """Return how many rows have which reason; it is "" where a label is given."""
-    counted = table.column("reason").value_counts().to_pylist()
-    return Counter({pair["values"]: pair["counts"] for pair in counted})
+    return Counter(table.column("reason").to_pylist())
 
 
 def none_scored(

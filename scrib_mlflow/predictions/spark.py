@@ -45,19 +45,19 @@ def open_table(options: dict[str, str], data: str, batch_rows: int) -> Iterator[
         yield read(spark, "data", data)
 
 
-def output_place(output: str) -> str:
-    """Return an output as Spark writes it: a path of this machine with its scheme."""
+def output_place(output: str, data: str) -> str:
+    """Return an output as Spark writes it: a path of this machine with its scheme.
+
+    Raise where it would lie among the data, or the data in it.
+    """
     path = answers.local_path(output)
-    return output.rstrip("/") if path is None else f"file://{path.absolute().as_posix()}"
-
-
-def check_apart(output: str, data: str) -> None:
-    """Raise where the output would lie among the data, or the data in the output."""
-    written, read_from = (f"{place.rstrip('/')}/" for place in (output, data))
+    place = output.rstrip("/") if path is None else f"file://{path.absolute().as_posix()}"
+    written, read_from = f"{place}/", f"{data.rstrip('/')}/"
     if written.startswith(read_from) or read_from.startswith(written):
         raise OutputError(
-            f"output {output} and the data {data} lie in each other; choose another folder"
+            f"output {place} and the data {data} lie in each other; choose another folder"
         )
+    return place
 
 
 def check_free(spark: SparkSession, place: str, *, overwrite: bool) -> Mode:
@@ -72,11 +72,9 @@ def check_free(spark: SparkSession, place: str, *, overwrite: bool) -> Mode:
     return "overwrite"
 
 
-def with_answers(
-    frame: DataFrame, model_uri: str, features: Sequence[str], request: PredictRequest
-) -> DataFrame:
+def with_answers(frame: DataFrame, features: Sequence[str], request: PredictRequest) -> DataFrame:
     """Return the key columns, and the answers to the features."""
-    answer = _answer_function(frame.sparkSession, model_uri, request)
+    answer = _answer_function(frame.sparkSession, request)
     answered = frame.withColumn(ANSWER, answer(structure(features)))
     return answered.select(
         *map(column, request.key),
@@ -121,14 +119,14 @@ def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
     return path.getFileSystem(context._jsc.hadoopConfiguration()), path
 
 
-def _answer_function(spark: SparkSession, uri: str, request: PredictRequest) -> Any:
+def _answer_function(spark: SparkSession, request: PredictRequest) -> Any:
     """Return the function of a struct of columns that the served model answers with a struct."""
     options: dict[str, Any] = {}
     if request.explain:  # the signature says nothing of the columns that this adds
         fields = (f"{name} {AS_SPARK[kind]}" for name, kind in request.columns().items())
         options = {"result_type": ", ".join(fields), "params": {"explain": True}}
     with quietly():
-        served = mlflow.pyfunc.spark_udf(spark, uri, env_manager="local", **options)
+        served = mlflow.pyfunc.spark_udf(spark, request.model.uri, env_manager="local", **options)
     return F.pandas_udf(_every_row(served.func, request), served.returnType)
 
 

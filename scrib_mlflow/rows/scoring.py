@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -106,10 +107,9 @@ def check_is_base(base: Base) -> None:
 
 def input_example(uri: str) -> Any:
     """Return the rows that a model was logged with, None where there are none."""
-    try:
+    with suppress(MlflowException, OSError):
         return Model.load(uri).load_input_example(uri)
-    except (MlflowException, OSError):
-        return None
+    return None
 
 
 def prepare(

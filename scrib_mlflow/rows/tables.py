@@ -157,13 +157,9 @@ def _open_parquet(path: Path) -> ds.Dataset:
 
 
 def _states(files: ds.Dataset) -> FileStates:
-    """Return name, size and time of the files, -1 of one that is gone."""
-    paths = [Path(name) for name in files.files]
-    stats = [path.stat() if path.exists() else None for path in paths]
-    return tuple(
-        (str(path), stat.st_size, stat.st_mtime_ns) if stat else (str(path), -1, -1)
-        for path, stat in zip(paths, stats, strict=True)
-    )
+    """Return name, size and time of the files that are there."""
+    stats = {name: Path(name).stat() for name in files.files if Path(name).exists()}
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
 
 
 def _is_csv(path: Path) -> bool:

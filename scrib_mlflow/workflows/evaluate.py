@@ -197,7 +197,6 @@ class ScribEvaluator(ModelEvaluator):
     def evaluate(
         self,
         *,
-        model_type: str,
         dataset: Any,
         run_id: str,
         evaluator_config: dict[str, Any] | None,

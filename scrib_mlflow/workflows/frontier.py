@@ -81,9 +81,12 @@ def run(settings: Frontier) -> Explored:
         runs.log_table_input(table.some_rows(), table.record, settings.label, "frontier")
         LOGGER.info(f"loading {base.uri}")
         ready, chosen = choose_as_calibrate(base, table, request)
-        use = None
-        if settings.use_certify_rows:
-            use = _enter(settings, base, table.record, run_id)
+        use, digest = None, table.record.digest
+        if settings.use_certify_rows:  # entered before anything is made of their labels
+            seen = settings.model_dump(mode="json", exclude=NO_MATTER)
+            tested = ["frontier", scrib_mlflow.__version__, base.uri, base.model_id, seen, digest]
+            level, text = 1 - settings.confidence, json.dumps(tested)
+            use = ledger.enter(run_id, digest, text, level, settings.ledger, looks=True)
         scored = score(ready, request.scoring, None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
@@ -94,14 +97,6 @@ def run(settings: Frontier) -> Explored:
         )
         _log(done, base)
     return done
-
-
-def _enter(settings: Frontier, base: Base, data: DataRecord, run_id: str) -> LedgerEntry:
-    """Enter the use of the certify rows, before anything is made of their labels."""
-    seen = settings.model_dump(mode="json", exclude=NO_MATTER)
-    tested = ["frontier", scrib_mlflow.__version__, base.uri, base.model_id, seen, data.digest]
-    level = 1 - settings.confidence
-    return ledger.enter(run_id, data.digest, json.dumps(tested), level, settings.ledger, looks=True)
 
 
 def _draw(settings: Frontier, scored: Scored, chosen: NDArray[np.bool_]) -> TargetFrontier:

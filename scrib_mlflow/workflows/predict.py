@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from scrib_mlflow.errors import InvalidSettingsError, OutputError
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
-from scrib_mlflow.records import Base, DataRecord, seal
+from scrib_mlflow.records import DataRecord, seal
 from scrib_mlflow.registry import models, runs, stores
 from scrib_mlflow.results import PartRecord, Predictions, to_json
 from scrib_mlflow.rows import tables
@@ -25,7 +25,6 @@ LOGGER = logging.getLogger(__name__)
 
 COUNTED = {"ambiguous": "n_ambiguous", "empty": "n_empty", "invalid_scores": "n_invalid"}
 PART_BATCHES = 10  # batches of a file
-SOME_ROWS = 1000  # of the data, for the record of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +39,6 @@ class Predicted:
     already: bool = False
     kept: int = 0
     predictions: Predictions
-
-
-class Job(NamedTuple):
-    """What is to be answered, and by which model."""
-
-    settings: Predict
-    model: Base
-    certificate_digest: str
-    request: answers.PredictRequest
 
 
 def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predicted:
@@ -86,73 +76,73 @@ def run(settings: Predict) -> Predicted:
         stored = models.read_stored(model.uri)
         signature = stores.model_info(model.uri).signature
     request = answers.PredictRequest(
+        model=model,
         record=stored.record,
+        certificate_digest=seal(stored.text),
         inputs=signature.inputs if signature else None,
         key=settings.key,
         explain=settings.explain,
     )
-    job = Job(settings, model, seal(stored.text), request)
     output = answers.local_path(settings.output)
     if output is not None:
         answers.check_apart(output, settings.data)
     if settings.engine == "spark":
-        return _answer_in_spark(job, options)
+        return _answer_in_spark(settings, request, options)
     if output is None:
         raise InvalidSettingsError(
             f"output is {settings.output!r}, but engine=local writes to a local folder only"
         )
-    return _answer_here(job, output)
+    return _answer_here(settings, request, output)
 
 
-def _answer_here(job: Job, output: Path) -> Predicted:
+def _answer_here(settings: Predict, request: answers.PredictRequest, output: Path) -> Predicted:
     """Answer all rows in this process."""
-    settings, request = job.settings, job.request
     source = tables.open_table("data", settings.data, None)
     features = answers.check_columns(request, settings.data, source.columns)
     answers.check_free(output, overwrite=settings.overwrite)
-    some_rows = next(source.batches(SOME_ROWS))
-    with runs.open_run(f"predict {job.model.name}") as run_id:
+    some_rows = next(source.batches(tables.SOME_ROWS))
+    with runs.open_run(f"predict {request.model.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         with answers.new_folder(output, overwrite=settings.overwrite) as folder:
-            LOGGER.info(f"loading {job.model.uri}")
-            model = models.load_model(job.model.uri)
+            LOGGER.info(f"loading {request.model.uri}")
+            model = models.load_model(request.model.uri)
             batches = answers.answer_table(model, source, features, request, settings.batch_rows)
             part_rows = PART_BATCHES * settings.batch_rows
             written = answers.write_answers(output, folder, batches, source.columns, part_rows)
             if not _some_scored(written, source.n_rows):
                 row = some_rows[features].head(1)
                 raise answers.none_scored(model, row, request.inputs, settings.data)
-            record = make_record(job, written, run_id)
+            record = make_record(settings, request, written, run_id)
             answers.write_manifest(output, folder, record)
         log_predictions(record, some_rows, str(output))
     return Predicted(output=str(output), predictions=record)
 
 
-def _answer_in_spark(job: Job, options: dict[str, str]) -> Predicted:
+def _answer_in_spark(
+    settings: Predict, request: answers.PredictRequest, options: dict[str, str]
+) -> Predicted:
     """Answer all rows in Spark's workers, which write the output themselves."""
     from scrib_mlflow.engines.spark.tables import digest_rows, first_rows  # noqa: PLC0415
     from scrib_mlflow.predictions import spark  # noqa: PLC0415  # an extra
 
-    settings, request = job.settings, job.request
-    place = spark.output_place(settings.output)
-    spark.check_apart(place, settings.data)
+    place = spark.output_place(settings.output, settings.data)
     with spark.open_table(options, settings.data, settings.batch_rows) as frame:
         features = answers.check_columns(request, settings.data, tuple(frame.columns))
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
         digest, n_rows = digest_rows(frame)
-        with runs.open_run(f"predict {job.model.name}") as run_id:
+        with runs.open_run(f"predict {request.model.name}") as run_id:
             runs.log_parameters(run_id, settings.model_dump())
-            LOGGER.info(f"loading {job.model.uri}, and {doing('spark', n_rows)}")
-            answered = spark.with_answers(frame, job.model.uri, features, request)
+            LOGGER.info(f"loading {request.model.uri}, and {doing('spark', n_rows)}")
+            answered = spark.with_answers(frame, features, request)
             answered.write.mode(mode).parquet(place)  # `_SUCCESS` says that its job has finished
             written = spark.read_back(answered, place, digest, request)
-            some_rows = first_rows(frame, SOME_ROWS)
+            some_rows = first_rows(frame, tables.SOME_ROWS)
             if not _some_scored(written, n_rows):
                 spark.delete(frame.sparkSession, place)
-                model = models.load_model(job.model.uri)
+                model = models.load_model(request.model.uri)
                 row = some_rows[features].head(1)
                 raise answers.none_scored(model, row, request.inputs, settings.data)
-            record = make_record(job, written, run_id)
+            record = make_record(settings, request, written, run_id)
             spark.write_manifest(frame.sparkSession, place, record)
             log_predictions(record, some_rows, settings.output)
     return Predicted(output=settings.output, predictions=record)
@@ -169,14 +159,16 @@ def _some_scored(written: answers.Written, n_rows: int) -> bool:
     return written.reasons[answers.INVALID] < n_rows
 
 
-def make_record(job: Job, written: answers.Written, run_id: str) -> Predictions:
+def make_record(
+    settings: Predict, request: answers.PredictRequest, written: answers.Written, run_id: str
+) -> Predictions:
     """Return what an output says of itself."""
-    settings, n_rows = job.settings, written.n_rows
+    n_rows = written.n_rows
     abstained = {reason: n for reason, n in sorted(written.reasons.items()) if reason}
     data = DataRecord(source=settings.data, digest=written.digest, n_rows=n_rows, n_used=n_rows)
     return Predictions(
-        model_uri=job.model.uri,
-        certificate_digest=job.certificate_digest,
+        model_uri=request.model.uri,
+        certificate_digest=request.certificate_digest,
         data=data,
         key=settings.key,
         explain=settings.explain,

@@ -71,8 +71,9 @@ def settings(active: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, old in before.items():
-            active.conf.unset(name)
-            if old is not None:
+            if old is None:
+                active.conf.unset(name)
+            else:
                 active.conf.set(name, old)
 
 
