@@ -100,15 +100,13 @@ def make_rules(
     share of them; a rule must answer all or none, and its neighbours do the one and the other.
     """
     rule = make_rule(needs, multipliers, recalibration)
-    if not tied:
-        return [rule]
     return [
         replace(
             rule,
             multipliers=tuple(each / (1.0 + shift) for each in rule.multipliers),
             charges=tuple(each / (1.0 + shift) for each in rule.charges),
         )
-        for shift in SHIFTS
+        for shift in (SHIFTS if tied else SHIFTS[:1])
     ]
 
 
@@ -169,9 +167,9 @@ def fit_optimal(
     )
     recalibration = None
     if labels is None:
-        chances = inputs.check_probabilities(inputs.check_scores(scores, least_rows=2))
-        rows = inputs.check_rows(chances, chances, classes, sample_weight)
-        chances = chances[rows.used]
+        checked = inputs.check_probabilities(inputs.check_scores(scores, least_rows=2))
+        rows = inputs.check_rows(checked, checked, classes, sample_weight)
+        chances = rows.scores
     else:
         rows = inputs.check_rows(scores, labels, classes, sample_weight, hard=True)
         recalibration = fit_recalibration(
