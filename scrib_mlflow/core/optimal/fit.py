@@ -2,11 +2,9 @@
 
 Its multipliers are the prices that solve the dual (`core.dual`). They need calibrated
 probabilities, so labels first recalibrate the scores; without labels the scores are taken as they
-are. The rule as it is served is then counted on its own rows. Where it misses a target there, be
-it for the labels or for ties, the solver aims lower; where labels say, beyond their noise, that it
-has room, higher. The round with the least loss is kept.
-
-The gap says how much of the abstention the scores make inevitable.
+are. The rule as served is then counted on the same rows. Where it misses a target, for the labels
+or for ties, the solver aims lower; where it has room beyond the noise of labels, higher. The round
+with the least loss wins. The gap says how much of the abstention the scores make inevitable.
 """
 
 from __future__ import annotations

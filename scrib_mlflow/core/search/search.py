@@ -1,9 +1,8 @@
 """The search for thresholds: many starts on samples, the best followed to all rows and kicked.
 
-Starts descend on small samples first, and those that differ go on to larger ones, inside windows
-around what they have reached. On all rows the finalists are kicked: moved far, or under softer
-penalties, and left to descend again. `follow` takes thresholds along a chain of objectives, so that
-neighbours resemble.
+Starts descend on small samples first; those that differ go on to larger ones, inside windows around
+what they have reached. On all rows the finalists are kicked: moved far, or under softer penalties,
+and left to descend again. `follow` takes thresholds along a chain of objectives.
 """
 
 from __future__ import annotations
