@@ -66,13 +66,6 @@ class Smoothed(NamedTuple):
     width: float
 
 
-def risk_requirements(constraints: Sequence[Constraint], k: int) -> Requirements:
-    """Return "wrong among the certain at most the target", for risks; others are passed over."""
-    members = claim_members(constraints, k).astype(np.float64)
-    keep = 1.0 - claim_targets(constraints)
-    return Requirements(members, members * keep[:, None], np.zeros(len(members)))
-
-
 def certain_bound(
     probabilities: Floats, share: Floats, needs: Requirements, multipliers: Floats
 ) -> float:
@@ -260,9 +253,11 @@ def abstention_bound(
     The bound holds for any multipliers. They come from a sample of the rows, or of
     the rows `priced_by`, so that they do not flatter; the bound is evaluated on all rows.
     """
-    needs = risk_requirements(constraints, probabilities.shape[1])
-    if not len(needs.right):
+    members = claim_members(constraints, probabilities.shape[1]).astype(np.float64)
+    if not len(members):
         return 0.0
+    due = members * (1.0 - claim_targets(constraints))[:, None]
+    needs = Requirements(members, due, np.zeros(len(members)))
     rows = probabilities if priced_by is None else priced_by
     most = max(200, min(most_rows, BOUND_PRODUCTS // needs.right.size))
     rng = np.random.default_rng([seed, len(rows)])

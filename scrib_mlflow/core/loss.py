@@ -126,6 +126,9 @@ class Ambiguity:
     empty_weight: float = 1.0
 
 
+USUAL = Ambiguity()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
     """Targets apply to the upper confidence bound that `certify_rows` further rows would give.
@@ -165,14 +168,10 @@ class Problem:
 
     rows: Labelled
     constraints: tuple[Constraint, ...]
-    ambiguity: Ambiguity = Ambiguity()  # frozen
+    ambiguity: Ambiguity = USUAL
 
 
-def make_problem(
-    rows: Labelled,
-    targets: Targets,
-    ambiguity: Ambiguity = Ambiguity(),  # frozen
-) -> Problem:
+def make_problem(rows: Labelled, targets: Targets, ambiguity: Ambiguity = USUAL) -> Problem:
     """Return the problem that targets pose on these rows, or say what is wrong with it."""
     constraints = make_constraints(targets, rows.classes)
     chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
@@ -254,7 +253,7 @@ def describe_rule(
     rule: Rule,
     rows: Labelled,
     targets: Targets,
-    ambiguity: Ambiguity = Ambiguity(),  # frozen
+    ambiguity: Ambiguity = USUAL,
     trust: Floats | None = None,
 ) -> Fit:
     """Return how a rule that needed no search keeps targets on these rows."""
@@ -268,7 +267,7 @@ def describe_fit(
 ) -> Fit:
     """Return the fit of a rule from the counts of its sets."""
     by_constraint, totals = constraint_counts(counts, problem.constraints)
-    classes, kept = problem.rows.classes, []
+    classes, fits = problem.rows.classes, []
     for c, constraint in enumerate(problem.constraints):
         certain, right, missed = by_constraint[c]
         members = objective.terms[c, MEMBERS]
@@ -284,7 +283,7 @@ def describe_fit(
                 c, certain, right, missed, objective.terms, objective.spans, objective.tables
             )
         )
-        kept.append(
+        fits.append(
             ConstraintFit(
                 name=constraint.name,
                 kind=constraint.kind,
@@ -299,6 +298,6 @@ def describe_fit(
         rule=rule,
         classes=classes,
         loss=float(loss_of(by_constraint, totals, objective)),
-        constraints=tuple(kept),
+        constraints=tuple(fits),
         n_rows=len(problem.rows.scores),
     )

@@ -24,7 +24,7 @@ from scrib_mlflow.core.loss import CERTAIN, RIGHT, Margin, Objective, Problem, m
 from scrib_mlflow.core.optimal import fit
 from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, make_sets
 from scrib_mlflow.core.search.fit import make_task, served_rule
-from scrib_mlflow.core.search.search import Chain, Task, follow, search
+from scrib_mlflow.core.search.search import Task, follow, search
 from scrib_mlflow.core.targets import claimed
 from scrib_mlflow.serving import answer_values
 
@@ -183,7 +183,7 @@ def _threshold_steps(
         up = sorted(z for z in all_margins if z >= anchor)
         down = [z for z in all_margins if z < anchor]
         parts += [up, down]
-        chains += [Chain([tasks[z] for z in part], best.thresholds) for part in (up, down)]
+        chains += [([tasks[z] for z in part], best.thresholds) for part in (up, down)]
     followed = follow(chains, problem.threads, progress)
     tables = error_tables(problem)
     return [

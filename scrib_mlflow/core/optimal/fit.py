@@ -2,11 +2,9 @@
 
 Its multipliers are the prices that solve the dual (`core.dual`). They need calibrated
 probabilities, so labels first recalibrate the scores; without labels the scores are taken as they
-are. The rule as it is served is then counted on its own rows. Where it misses a target there, be
-it for the labels or for ties, the solver aims lower; where labels say, beyond their noise, that it
-has room, higher. The round with the least loss is kept.
-
-The gap says how much of the abstention the scores make inevitable.
+are. The rule as served is then counted on the same rows. Where it misses a target, for the labels
+or for ties, the solver aims lower; where it has room beyond the noise of labels, higher. The round
+with the least loss wins. The gap says how much of the abstention the scores make inevitable.
 """
 
 from __future__ import annotations
@@ -100,15 +98,13 @@ def make_rules(
     share of them; a rule must answer all or none, and its neighbours do the one and the other.
     """
     rule = make_rule(needs, multipliers, recalibration)
-    if not tied:
-        return [rule]
     return [
         replace(
             rule,
             multipliers=tuple(each / (1.0 + shift) for each in rule.multipliers),
             charges=tuple(each / (1.0 + shift) for each in rule.charges),
         )
-        for shift in SHIFTS
+        for shift in (SHIFTS if tied else SHIFTS[:1])
     ]
 
 
@@ -169,9 +165,9 @@ def fit_optimal(
     )
     recalibration = None
     if labels is None:
-        chances = inputs.check_probabilities(inputs.check_scores(scores, least_rows=2))
-        rows = inputs.check_rows(chances, chances, classes, sample_weight)
-        chances = chances[rows.used]
+        checked = inputs.check_probabilities(inputs.check_scores(scores, least_rows=2))
+        rows = inputs.check_rows(checked, checked, classes, sample_weight)
+        chances = rows.scores
     else:
         rows = inputs.check_rows(scores, labels, classes, sample_weight, hard=True)
         recalibration = fit_recalibration(

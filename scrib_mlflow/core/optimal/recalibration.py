@@ -141,15 +141,21 @@ def _curvature(x: Floats, inputs: Floats, weights: Floats) -> Floats:
 
 
 def _likely_ridge(away: Floats, precision: Floats, k: int) -> Floats:
-    """Return the inverse of the variances under which what was found is most likely.
+    """Return the inverse of the variances under which these numbers are most likely.
 
     One of the three variances is chosen at a time, twice over.
     """
     error = np.linalg.inv(precision)
+
+    def surprise(variances: Sequence[float]) -> float:
+        """Return twice the negative log density of a normal variable, but for a constant."""
+        factor = np.linalg.cholesky(_variances(variances, k) + error)
+        return float(2 * np.log(np.diag(factor)).sum() + (np.linalg.solve(factor, away) ** 2).sum())
+
     chosen: Sequence[float] = [choices[0] for choices in VARIANCES]
     for which, choices in [*enumerate(VARIANCES)] * 2:
         tried = [[*chosen[:which], choice, *chosen[which + 1 :]] for choice in choices]
-        chosen = min(tried, key=lambda v: _surprise(away, _variances(v, k) + error))
+        chosen = min(tried, key=surprise)
     return np.asarray(np.linalg.inv(_variances(chosen, k)), dtype=np.float64)
 
 
@@ -159,9 +165,3 @@ def _variances(chosen: Sequence[float], k: int) -> Floats:
     variances = np.diag(np.repeat([apart, offsets], k))
     variances[:k, :k] += common
     return variances
-
-
-def _surprise(away: Floats, spread: Floats) -> float:
-    """Return twice the negative log density of a normal variable, but for a constant."""
-    factor = np.linalg.cholesky(spread)
-    return float(2 * np.log(np.diag(factor)).sum() + (np.linalg.solve(factor, away) ** 2).sum())

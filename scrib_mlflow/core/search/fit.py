@@ -121,9 +121,20 @@ def fit_thresholds(
     )
     rows = problem.rows
     single = _single_thresholds(threshold_groups, rows.classes)
+    margin = None
+    if confidence is not None:
+        size = len(rows.scores) if certify_rows is None else certify_rows
+        margin = Margin(
+            confidence=inputs.as_number("confidence", confidence, low=0, high=1),
+            certify_rows=inputs.as_number("certify_rows", size, low=0, high=MOST_CERTIFY_ROWS),
+        )
+    elif certify_rows is not None:
+        raise InvalidTargetsError(
+            f"certify_rows is {certify_rows} without a confidence; add one, such as 0.95"
+        )
     task = make_task(
         problem,
-        loss.make_objective(problem, _margin(confidence, certify_rows, len(rows.scores))),
+        loss.make_objective(problem, margin),
         single=single,
         allow_never=allow_never,
         effort=inputs.as_number("effort", effort, low=0, high=np.inf),
@@ -186,20 +197,6 @@ def served_rule(best: Best, task: Task, problem: Problem) -> tuple[ThresholdRule
             f"rule gives {served.tolist()} and {totals.tolist()}; please report this with your data"
         )
     return ThresholdRule(thresholds=tuple(thresholds.tolist())), counts
-
-
-def _margin(confidence: float | None, certify_rows: float | None, n: int) -> Margin | None:
-    if confidence is None:
-        if certify_rows is not None:
-            raise InvalidTargetsError(
-                f"certify_rows is {certify_rows} without a confidence; add one, such as 0.95"
-            )
-        return None
-    size = n if certify_rows is None else certify_rows
-    return Margin(
-        confidence=inputs.as_number("confidence", confidence, low=0, high=1),
-        certify_rows=inputs.as_number("certify_rows", size, low=0, high=MOST_CERTIFY_ROWS),
-    )
 
 
 def _single_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> Ints:

@@ -71,15 +71,10 @@ def place(rows, objective, state, cuts):
     info, counts, totals = state.info, state.counts, state.totals
     class_terms, term_of = objective.class_terms, objective.term_of
     n = positions.shape[1]
-    for i in range(n):
-        info[i, HELD] = 0
-        info[i, HOLDER] = 0
-        info[i, LABEL] = rows.labels[i]
-    for c in range(len(counts)):
-        for j in range(3):
-            counts[c, j] = rows.base_counts[c, j]
-    for j in range(3):
-        totals[j] = rows.base_totals[j]
+    info[:] = 0
+    info[:, LABEL] = rows.labels
+    counts[:] = rows.base_counts
+    totals[:] = rows.base_totals
     for g in range(len(cuts)):
         cut = cuts[g]
         state.cuts[g] = cut
@@ -163,12 +158,11 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
     class_terms, term_of, costs = objective.class_terms, objective.term_of, objective.costs
     positions, shared, tops = rows.positions, rows.shared, rows.tops
     entry_start, entry_row, entry_second = rows.entry_start, rows.entry_row, rows.entry_second
-    label_start, label_class, label_weight = rows.label_start, rows.label_class, rows.label_weight
     weights, soft, size_at = rows.weights, rows.soft, rows.size_at
     info = state.info
     counts, totals, due = scratch.counts, scratch.totals, scratch.due
     stale, queue = scratch.stale, scratch.queue
-    track_labels, track_size = len(label_start) > 0, len(size_at) > 0
+    track_labels, track_size = len(rows.label_start) > 0, len(size_at) > 0
     group_class, offset = rows.groups[g, CLASS], rows.groups[g, OFFSET]
     cut = state.cuts[g]
     last = rows.groups[g, HIGHEST] if step > 0 else 0
@@ -236,11 +230,11 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
                         queue[queued] = c
                         queued += 1
         if track_labels:
-            for e in range(label_start[position], label_start[position + 1]):
-                k = label_class[e]
+            for e in range(rows.label_start[position], rows.label_start[position + 1]):
+                k = rows.label_class[e]
                 for t in range(class_terms[k], class_terms[k + 1]):
                     c = term_of[t]
-                    counts[c, loss.MISSED] += step * label_weight[e]
+                    counts[c, loss.MISSED] += step * rows.label_weight[e]
                     if not stale[c]:
                         stale[c] = True
                         queue[queued] = c

@@ -133,16 +133,12 @@ class Level(NamedTuple):
 
     def thresholds(self, cuts: Ints) -> Floats:
         """Return the thresholds of these cuts."""
-        return np.array(
-            [
-                low
-                if cut == 0
-                else high
-                if cut == len(values)
-                else between(*values[cut - 1 : cut + 1])
-                for values, cut, low, high in zip(self.values, cuts, *self.window, strict=True)
-            ]
-        )
+        result = self.window.low.copy()
+        for g, (values, cut) in enumerate(zip(self.values, cuts, strict=True)):
+            if cut > 0:
+                last = cut == len(values)
+                result[g] = self.window.high[g] if last else between(values[cut - 1], values[cut])
+        return result
 
     def cuts(self, thresholds: Floats) -> Ints:
         """Return the cuts of these thresholds, moved into the window."""

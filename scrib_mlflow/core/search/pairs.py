@@ -19,8 +19,12 @@ LEAST_GAIN = 1e-9
 
 
 @inner
-def fill_grid(cut, highest, grid):
-    """Fill the grid with cuts, dense around the present one, coarse elsewhere; return how many."""
+def fill_grid(rows, state, g, grid, cells):
+    """Fill the grid with cuts, dense around the present one, coarse elsewhere; return how many.
+
+    cells[position + 1] becomes the number of grid cuts that the position reaches.
+    """
+    cut, highest = state.cuts[g], rows.groups[g, kernels.HIGHEST]
     near = (len(grid) - GRID_FAR - 1) // 2
     growth = 1.0
     if highest > 2 * near:
@@ -57,39 +61,31 @@ def fill_grid(cut, highest, grid):
         if grid[j] != grid[distinct - 1]:
             grid[distinct] = grid[j]
             distinct += 1
+    u = 0
+    for position in range(-1, rows.groups[g, kernels.LEVELS] + 1):
+        while u < distinct and grid[u] <= position:
+            u += 1
+        cells[position + 1] = u
     return distinct
 
 
 @inner
-def fill_cells(grid, size, levels, cells):
-    """Set cells[position + 1] to the number of grid cuts that the position reaches."""
-    u = 0
-    for position in range(-1, levels + 1):
-        while u < size and grid[u] <= position:
-            u += 1
-        cells[position + 1] = u
-
-
-@inner
-def list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start):
+def list_rows(rows, state, a, b, cells, boxes, box_start):
     """List, class by class, the rows whose certainty depends on cuts a and b.
 
     A box holds the entries other than a's and b's (their number, their class if one), how many
     grid cuts the row's entries at a and b reach, the same for second entries, and the row.
     """
-    positions, shared, tops, info = rows.positions, rows.shared, rows.tops, state.info
-    class_start = rows.class_start
+    positions, groups, shared, tops = rows.positions, rows.groups, rows.shared, rows.tops
     hard = len(rows.soft) == 0
-    cut_a, cut_b = state.cuts[a], state.cuts[b]
-    class_a, class_b = rows.groups[a, kernels.CLASS], rows.groups[b, kernels.CLASS]
-    levels_a, levels_b = rows.groups[a, kernels.LEVELS], rows.groups[b, kernels.LEVELS]
-    parts = len(class_start) - 1 if hard else 1
+    levels_a, levels_b = groups[a, kernels.LEVELS], groups[b, kernels.LEVELS]
+    parts = len(rows.class_start) - 1 if hard else 1
     listed = 0
     for k in range(parts):
         box_start[k] = listed
         first, last = 0, positions.shape[1]
         if hard:
-            first, last = class_start[k], class_start[k + 1]
+            first, last = rows.class_start[k], rows.class_start[k + 1]
         for i in range(first, last):
             at_a, at_b = positions[a, i], positions[b, i]
             if not (
@@ -98,34 +94,25 @@ def list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start):
                 or shared in (a, b)
             ):
                 continue
-            others = info[i, kernels.HELD]
-            other = info[i, kernels.HOLDER]
-            second_a = 0
-            second_b = 0
-            if at_a >= cut_a:
-                others -= 1
-                other -= class_a if a != shared else tops[kernels.TOP_CLASS, i]
-            if at_b >= cut_b:
-                others -= 1
-                other -= class_b if b != shared else tops[kernels.TOP_CLASS, i]
-            if a == shared:
-                second_a = cells_a[tops[kernels.SECOND, i] + 1]
-                if tops[kernels.SECOND, i] >= cut_a:
+            others = state.info[i, kernels.HELD]
+            other = state.info[i, kernels.HOLDER]
+            for side in range(2):
+                g, at = (a, at_a) if side == 0 else (b, at_b)
+                boxes[listed, 2 + side] = cells[side, at + 1]
+                boxes[listed, 4 + side] = 0
+                if at >= state.cuts[g]:
                     others -= 1
-                    other -= tops[kernels.SECOND_CLASS, i]
-            if b == shared:
-                second_b = cells_b[tops[kernels.SECOND, i] + 1]
-                if tops[kernels.SECOND, i] >= cut_b:
-                    others -= 1
-                    other -= tops[kernels.SECOND_CLASS, i]
+                    other -= groups[g, kernels.CLASS] if g != shared else tops[kernels.TOP_CLASS, i]
+                if g == shared:
+                    second = tops[kernels.SECOND, i]
+                    boxes[listed, 4 + side] = cells[side, second + 1]
+                    if second >= state.cuts[g]:
+                        others -= 1
+                        other -= tops[kernels.SECOND_CLASS, i]
             if others > 1:
                 continue
             boxes[listed, 0] = others
             boxes[listed, 1] = other
-            boxes[listed, 2] = cells_a[at_a + 1]
-            boxes[listed, 3] = cells_b[at_b + 1]
-            boxes[listed, 4] = second_a
-            boxes[listed, 5] = second_b
             boxes[listed, 6] = i
             listed += 1
     box_start[parts] = listed
@@ -150,8 +137,10 @@ def accumulate(certain, right, height, width):
 
 
 @inner
-def add_penalties(c, counts, certain, right, here, cells, limits, losses, terms, spans, tables):
+def add_penalties(c, objective, counts, planes, here, cells):
     """Add the penalty of term c (a risk or an abstention rate) to every cell; we are `here`."""
+    terms, spans, tables = objective.terms, objective.spans, objective.tables
+    certain, right, limits, losses = planes[0], planes[1], planes[2], planes[3]
     more_certain = counts[c, loss.CERTAIN] - certain[here]
     more_right = counts[c, loss.RIGHT] - right[here]
     target, silent = terms[c, loss.TARGET], terms[c, loss.SILENT]
@@ -183,9 +172,8 @@ def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxe
     """Add what empty sets cost beyond ambiguous ones, and the cost of set sizes, to every cell."""
     width = size_b + 1
     if costs[EMPTY_COST] != costs[CHANCE_COST]:
-        for j in range((size_a + 1) * width):
-            empty[j] = 0.0
-            spare[j] = 0.0
+        empty[: (size_a + 1) * width] = 0.0
+        spare[: (size_a + 1) * width] = 0.0
         for e in range(listed):
             if boxes[e, 0] == 0:
                 empty[boxes[e, 2] * width + boxes[e, 3]] += rows.weights[boxes[e, 6]]
@@ -213,13 +201,11 @@ def pair(rows, objective, state, scratch, a, b):
     grid_a, grid_b = scratch.grids[0], scratch.grids[1]
     cells_a, cells_b = scratch.cells[0], scratch.cells[1]
     boxes, box_start, merged = scratch.boxes, scratch.box_start, scratch.merged
-    certain, right, limits, losses = scratch.certain, scratch.right, scratch.limits, scratch.losses
+    certain, right, losses = scratch.planes[0], scratch.planes[1], scratch.planes[3]
     counts = state.counts
-    size_a = fill_grid(state.cuts[a], rows.groups[a, kernels.HIGHEST], grid_a)
-    size_b = fill_grid(state.cuts[b], rows.groups[b, kernels.HIGHEST], grid_b)
-    fill_cells(grid_a, size_a, rows.groups[a, kernels.LEVELS], cells_a)
-    fill_cells(grid_b, size_b, rows.groups[b, kernels.LEVELS], cells_b)
-    list_rows(rows, state, a, b, cells_a, cells_b, boxes, box_start)
+    size_a = fill_grid(rows, state, a, grid_a, cells_a)
+    size_b = fill_grid(rows, state, b, grid_b, cells_b)
+    list_rows(rows, state, a, b, scratch.cells, boxes, box_start)
     hard = len(soft) == 0
     classes = len(class_terms) - 1
     width = size_b + 1
@@ -227,12 +213,8 @@ def pair(rows, objective, state, scratch, a, b):
     cells = size_a * width
     here = (cells_a[state.cuts[a] + 1] - 1) * width + cells_b[state.cuts[b] + 1] - 1
     class_a, class_b = rows.groups[a, kernels.CLASS], rows.groups[b, kernels.CLASS]
-    for j in range(marked):
-        losses[j] = 0.0
-    for m in range(len(merged)):
-        for j in range(marked):
-            merged[m, 0, j] = 0.0
-            merged[m, 1, j] = 0.0
+    losses[:marked] = 0.0
+    merged[:, :, :marked] = 0.0
     constant = costs[CHANCE_COST] * (costs[ALL_WEIGHT] - state.totals[loss.ALL_CERTAIN])
     for k in range(classes):
         first, last = box_start[0], box_start[1]
@@ -246,9 +228,8 @@ def pair(rows, objective, state, scratch, a, b):
                         c, counts[c, loss.CERTAIN], counts[c, loss.RIGHT], 0.0, terms, spans, tables
                     )
             continue
-        for j in range(marked):
-            certain[j] = 0.0
-            right[j] = 0.0
+        certain[:marked] = 0.0
+        right[:marked] = 0.0
         for e in range(first, last):
             i = boxes[e, 6]
             weight = weights[i] if hard else soft[i, k]
@@ -275,9 +256,7 @@ def pair(rows, objective, state, scratch, a, b):
         for t in range(class_terms[k], class_terms[k + 1]):
             c = term_of[t]
             if slots[c] < 0:
-                add_penalties(
-                    c, counts, certain, right, here, cells, limits, losses, terms, spans, tables
-                )
+                add_penalties(c, objective, counts, scratch.planes, here, cells)
             else:
                 for j in range(cells):
                     merged[slots[c], 0, j] += certain[j]
@@ -285,12 +264,9 @@ def pair(rows, objective, state, scratch, a, b):
     for c in range(len(terms)):
         m = slots[c]
         if m >= 0:
-            for j in range(cells):
-                certain[j] = merged[m, 0, j]
-                right[j] = merged[m, 1, j]
-            add_penalties(
-                c, counts, certain, right, here, cells, limits, losses, terms, spans, tables
-            )
+            certain[:cells] = merged[m, 0, :cells]
+            right[:cells] = merged[m, 1, :cells]
+            add_penalties(c, objective, counts, scratch.planes, here, cells)
     listed = box_start[classes] if hard else box_start[1]
     add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxes, listed, here,
                   certain, right, losses)  # fmt: skip
@@ -314,10 +290,7 @@ class Scratch(NamedTuple):
     cells: np.ndarray  # (2, positions + 1): cuts reached
     boxes: np.ndarray  # (n, 7) int32
     box_start: np.ndarray  # (k + 1,) int64
-    certain: np.ndarray  # by cell
-    right: np.ndarray
-    limits: np.ndarray
-    losses: np.ndarray
+    planes: np.ndarray  # (4, cells) certain, right, limits, losses
     merged: np.ndarray  # (m, 2, cells) counters of the terms that several classes have
     swept: np.ndarray  # (g,) descent: the stamp at which a threshold was last swept
     paired: np.ndarray  # (pairs,) the same for pairs
@@ -346,10 +319,7 @@ def new_scratch(rows: kernels.Rows, objective: loss.Objective, pairs: int) -> Sc
         cells=np.zeros((2, reach), dtype=np.int32),
         boxes=np.zeros((rows.positions.shape[1], 7), dtype=np.int32),
         box_start=np.zeros(classes + 1, dtype=np.int64),
-        certain=np.zeros(cells),
-        right=np.zeros(cells),
-        limits=np.zeros(cells),
-        losses=np.zeros(cells),
+        planes=np.zeros((4, cells)),
         merged=np.zeros((int((objective.slots >= 0).sum()), 2, cells)),
         swept=np.zeros(len(rows.groups), dtype=np.int64),
         paired=np.zeros(pairs, dtype=np.int64),
@@ -366,14 +336,9 @@ def descend(rows, objective, state, scratch, cuts, pairs, limit, turn):
     current = kernels.place(rows, objective, state, cuts)
     swept, paired = scratch.swept, scratch.paired
     groups = len(cuts)
-    for g in range(groups):
-        swept[g] = -1
-    for q in range(len(pairs)):
-        paired[q] = -1
-    stamp = 0
-    tried = 0
-    q = 0
-    idle = 0
+    swept[:] = -1
+    paired[:] = -1
+    stamp = tried = q = idle = 0
     while True:
         a = turn % groups
         b = a

@@ -1,9 +1,8 @@
 """The search for thresholds: many starts on samples, the best followed to all rows and kicked.
 
-Starts descend on small samples first, and those that differ go on to larger ones, inside windows
-around what they have reached. On all rows the finalists are kicked: moved far, or under softer
-penalties, and left to descend again. `follow` takes thresholds along a chain of objectives, so that
-neighbours resemble.
+Starts descend on small samples first; those that differ go on to larger ones, inside windows around
+what they have reached. On all rows the finalists are kicked: moved far, or under softer penalties,
+and left to descend again. `follow` takes thresholds along a chain of objectives.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ from scrib_mlflow.core.inputs import Floats, Ints, Progress
 from scrib_mlflow.core.loss import PENALTY, TWO_SIDED, Objective
 from scrib_mlflow.core.search import levels
 from scrib_mlflow.core.search.kernels import HIGHEST, State, place
-from scrib_mlflow.core.search.levels import SHARED, Data, Level, Track, Window
+from scrib_mlflow.core.search.levels import Data, Level, Track, Window
 from scrib_mlflow.core.search.pairs import EVERY_PAIR, Scratch, descend, new_scratch, new_state
 
-Cuts = Ints
-
 STARTS = 4  # on each sample
-FAMILIES = ("own", "other", "rank", "equal", "high", "other", "equal", "rank", "own", "high")
+FAMILIES = ("class", "other", "rank", "equal", "high", "other", "equal", "rank", "class", "high")
 EQUAL_SHARES = (0.3, 0.6, 0.1, 0.9, 0.2, 0.45, 0.75, 0.05)
 FEW_ROWS = 60_000  # up to here twice the work is done
 GROWTH = 6  # each sample has so many times the rows of the one before
@@ -112,26 +109,20 @@ def start_cuts(level: Level, data: Data, number: int, rng: np.random.Generator) 
         share = EQUAL_SHARES[(number // 3) % len(EQUAL_SHARES)]
         low, high = data.scores.min(), data.scores.max()
         return level.cuts(np.full(len(highest), (1 - share) * low + share * high))
-    own = family == "own"
-    quantiles = 0.5 * draw if own else 0.6 + 0.4 * draw
+    of_class = family == "class"
+    quantiles = 0.5 * draw if of_class else 0.6 + 0.4 * draw
     if number == 0:
         quantiles = np.full(len(highest), 0.1)
-    thresholds = [_quantile(data, g, q, own=own) for g, q in enumerate(quantiles)]
-    return level.cuts(np.array(thresholds))
-
-
-def _quantile(data: Data, g: int, q: float, *, own: bool) -> float:
-    """Return a quantile of the scores at threshold g, over rows of its classes or the others."""
-    column = data.column(g)
-    served = data.thresholds[g]
-    if len(data.labels) == 0:
-        inside = column >= np.quantile(column, 0.8)
-    elif served == SHARED:
-        inside = np.isin(data.labels, data.sharing)
-    else:
-        inside = data.labels == served
-    part = column[inside == own]
-    return float(np.quantile(part if len(part) else column, q))
+    thresholds = np.empty(len(highest))
+    for g, q in enumerate(quantiles):  # of the scores at threshold g, of its classes or the others
+        column = data.column(g)
+        if len(data.labels) == 0:
+            inside = column >= np.quantile(column, 0.8)
+        else:
+            inside = np.isin(data.labels, data.served(g))
+        part = column[inside == of_class]
+        thresholds[g] = np.quantile(part if len(part) else column, q)
+    return level.cuts(thresholds)
 
 
 class Effort(NamedTuple):
@@ -281,14 +272,14 @@ def _finish(task: Task, ranked: Floats | None, number: int, start: Best) -> Best
     return _count(task, tools, cuts)
 
 
-def _count(task: Task, tools: Tools, cuts: Cuts) -> Best:
+def _count(task: Task, tools: Tools, cuts: Ints) -> Best:
     """Return what all rows count at these cuts."""
     level, state = tools.level, tools.state
     loss = float(place(level.rows, task.objective, state, cuts))
     return Best(loss, level.thresholds(cuts), state.counts.copy(), state.totals.copy())
 
 
-def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Generator) -> Cuts:
+def _kick(task: Task, tools: Tools, best: Ints, kicks: int, rng: np.random.Generator) -> Ints:
     """Move one cut far, or soften all penalties, let the others adapt, and keep what is better."""
     highest = tools.level.rows.groups[:, HIGHEST]
     loss = float(place(tools.level.rows, task.objective, tools.state, best))
@@ -315,7 +306,7 @@ def _kick(task: Task, tools: Tools, best: Cuts, kicks: int, rng: np.random.Gener
     return best
 
 
-def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) -> Best:
+def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Ints) -> Best:
     """Descend under growing penalties."""
     highest = task.objective.terms[:, PENALTY].max(initial=0.0)
     loss = np.inf
@@ -325,7 +316,7 @@ def _anneal(task: Task, tools: Tools, penalties: tuple[float, ...], cuts: Cuts) 
     return Best(loss, tools.level.thresholds(cuts))
 
 
-def run_descent(tools: Tools, objective: Objective, cuts: Cuts, pairs: int, turn: int = 0) -> float:
+def run_descent(tools: Tools, objective: Objective, cuts: Ints, pairs: int, turn: int = 0) -> float:
     """Leave the state of the tools where no move helps, and return the loss."""
     level, state, scratch = tools.level, tools.state, tools.scratch
     return float(descend(level.rows, objective, state, scratch, cuts, tools.pairs, pairs, turn))
@@ -347,8 +338,7 @@ def open_level(task: Task, data: Data, window: Window, rng: np.random.Generator)
         data, task.objective, window, task.track, allow_never=task.allow_never
     )
     thresholds = 0 if task.track.missed else len(window.low)
-    every = list(itertools.combinations(range(thresholds), 2))
-    pairs = np.array(every, dtype=np.int64).reshape(-1, 2)
+    pairs = np.column_stack(np.triu_indices(thresholds, 1))
     if len(pairs) > MOST_PAIRS:
         pairs = pairs[rng.choice(len(pairs), MOST_PAIRS, replace=False)]
     state = new_state(level.rows, task.objective)
@@ -365,7 +355,7 @@ def _different(reached: list[Best], ranked: Floats) -> list[Best]:
     """Return starts by loss, those first that are apart from all better ones and hopeful."""
     first: list[Best] = []
     later: list[Best] = []
-    seen: list[Cuts] = []
+    seen: list[Ints] = []
     best = min(reached, key=lambda f: f.loss)
     for f in _distinct(reached):
         at = ranks_of(f.thresholds, ranked)
@@ -377,24 +367,22 @@ def _different(reached: list[Best], ranked: Floats) -> list[Best]:
     return first + later
 
 
-class Chain(NamedTuple):
-    """Objectives in order, and the thresholds to start from."""
+def follow(
+    chains: Sequence[tuple[Sequence[Task], Floats]], threads: int, progress: Progress | None
+) -> list[list[Best]]:
+    """Descend under the objectives of each chain, each from where the one before ended.
 
-    tasks: Sequence[Task]  # of the same data
-    thresholds: Floats  # (g,)
-
-
-def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> list[list[Best]]:
-    """Descend under the objectives of each chain, each from where the one before ended."""
-    data = next(chain.tasks[0].data for chain in chains if chain.tasks)
+    A chain is its tasks, of the same data as all others, and the (g,) thresholds to start from.
+    """
+    data = next(tasks[0].data for tasks, _ in chains if tasks)
     few = len(data.scores) * len(data.thresholds) <= FEW_ENTRIES
     ranked = None if few else rank_scores(data)
     followed: list[list[Best]] = [[] for _ in chains]
     tools: list[Tools | None] = [None] * len(chains)
 
     def step(number: int, turn: int) -> None:
-        task = chains[number].tasks[turn]
-        thresholds = followed[number][-1].thresholds if turn else chains[number].thresholds
+        tasks, start = chains[number]
+        task, thresholds = tasks[turn], followed[number][-1].thresholds if turn else start
         for _ in range(MOST_WINDOWS):  # which move on until the thresholds lie inside
             window = window_around(thresholds, ranked, CHAIN_WINDOW)
             opened = tools[number] or open_level(task, data, window, task.random(4, number))
@@ -409,8 +397,8 @@ def follow(chains: Sequence[Chain], threads: int, progress: Progress | None) -> 
         followed[number].append(best)
 
     with ThreadPoolExecutor(threads) as pool:
-        turns: Iterable[int] = range(max(len(chain.tasks) for chain in chains))
+        turns: Iterable[int] = range(max(len(tasks) for tasks, _ in chains))
         for turn in progress(turns) if progress else turns:
-            moving = [number for number, chain in enumerate(chains) if turn < len(chain.tasks)]
+            moving = [number for number, (tasks, _) in enumerate(chains) if turn < len(tasks)]
             list(pool.map(step, moving, [turn] * len(moving)))
     return followed

@@ -76,28 +76,20 @@ def fit_sgr(
     ranks = None if trust is None else inputs.check_trust(trust, len(rows.scores))
     ranked_by = rows.scores.max(axis=1) if ranks is None else ranks
     wrong = rows.scores.argmax(axis=1) != rows.labels
-    threshold = _sgr_threshold(ranked_by, wrong, target, delta)
-    rule = SelectiveRule(threshold=threshold, on="score" if ranks is None else "trust")
-    targets = Targets(risk_targets=None, overall_target=target, waive=waive)
-    return describe_rule("sgr", rule, rows, targets, trust=ranks)
-
-
-def _sgr_threshold(trust: Floats, wrong: Bools, target: float, delta: float) -> float:
-    """Return the lowest threshold that the binary search has seen pass, infinity without one."""
-    values, answered, errors = count_by_trust(trust, wrong)
-    ranks = np.searchsorted(values, np.sort(trust))
-    steps = max(1, int(np.ceil(np.log2(len(trust)))))
-    low, high = 0, len(trust) - 1
-    threshold = np.inf
+    values, answered, errors = count_by_trust(ranked_by, wrong)
+    ascending = np.searchsorted(values, np.sort(ranked_by))
+    steps = max(1, int(np.ceil(np.log2(len(wrong)))))
+    low, high, threshold = 0, len(wrong) - 1, np.inf
     for _ in range(steps):
         middle = (low + high + 1) // 2
-        at = ranks[middle]
+        at = ascending[middle]
         if risk_upper(errors[at], answered[at], 1 - delta / steps) < target:
-            high = middle
-            threshold = cut_above(values, at)
+            high, threshold = middle, cut_above(values, at)
         else:
             low = middle
-    return float(threshold)
+    rule = SelectiveRule(threshold=float(threshold), on="score" if ranks is None else "trust")
+    targets = Targets(risk_targets=None, overall_target=target, waive=waive)
+    return describe_rule("sgr", rule, rows, targets, trust=ranks)
 
 
 def count_by_trust(trust: Floats, wrong: Bools) -> tuple[Floats, Floats, Floats]:

@@ -147,7 +147,9 @@ def compare_rules(
         raise errors.InvalidTargetsError(
             "every class is waived, so no risk can be above its target; leave one enforced"
         )
-    sgr_target = overall_target or _mean_target(targets, rows)
+    sizes = dict(zip(rows.classes, rows.class_weight().tolist(), strict=True))
+    weighted = sum(sizes[name] * target for name, target in targets.items())
+    sgr_target = overall_target or weighted / max(sum(sizes[name] for name in targets), 1.0)
     common: dict[str, Any] = {
         "classes": rows.classes,
         "waive": [rows.classes[j] for j in known_classes("waive", waive, rows.classes)],
@@ -203,12 +205,6 @@ def compare_rules(
         trials=tuple(trials),
         curves=tuple(drawn),
     )
-
-
-def _mean_target(targets: dict[str, float], rows: Labelled) -> float:
-    sizes = dict(zip(rows.classes, rows.class_weight().tolist(), strict=True))
-    total = sum(sizes[name] for name in targets)
-    return float(sum(sizes[name] * target for name, target in targets.items()) / max(total, 1.0))
 
 
 def _try_methods(

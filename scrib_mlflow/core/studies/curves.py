@@ -1,13 +1,11 @@
 """Accuracy-ambiguity curves: how right the certain rows are, against how many rows abstain.
 
 A method is fitted to one target of the overall risk after another and measured on other rows; each
-target gives a point (ambiguity, accuracy). Ambiguity is the rate of abstention, P(|H| != 1): an
-empty set answers as little as one of several members. Accuracy is 1 - overall risk.
+target gives a point. Ambiguity is the rate of abstention, P(|H| != 1), accuracy 1 - overall risk.
 
-Methods reach as far as their targets take them, and who reaches further would have the larger area.
-So all curves get the same two end points: without abstention the accuracy of the top class on the
-measured rows, and where every row abstains accuracy 1. In between lines are straight, and so lie
-below the curve of a method whose accuracy rises ever more slowly: a short reach gains it nothing.
+A method that reaches further would have the larger area. So all curves get the same end points:
+without abstention the accuracy of the top class on the measured rows, and where every row abstains
+accuracy 1. Between points lines are straight, so that a short reach gains nothing.
 """
 
 from __future__ import annotations
@@ -75,10 +73,9 @@ def draw_curves(
     """Fit methods to targets of the overall risk, and measure each on other rows.
 
     Targets run from one stride up to the risk of the top class on the fit rows. SCRIB and SCRIB-
-    are fitted with the overall target alone, a penalty of 1e4, and a ten-thousandth of it on either
-    side, each from the thresholds of the target before. The optimal rule is then one threshold on
-    the highest recalibrated probability. LABEL has no target of the overall risk, and top-1 is the
-    end point of all curves: neither has one.
+    have the overall target alone, a penalty of 1e4 and a two-sided one of 1, and start from the
+    thresholds of the target before. The optimal rule is one threshold on the highest recalibrated
+    probability. LABEL, without an overall target, and top-1, the end point of all, have no curve.
 
     Parameters
     ----------
@@ -193,8 +190,7 @@ def _optimal_rules(
 ) -> tuple[list[Rule], Labelled]:
     """Return rules of recalibrated scores, and the rows to measure with theirs.
 
-    Of one target the highest score is all that the optimal rule prices: these are the thresholds
-    on it that have the least loss on the fitted rows.
+    Under one target the optimal rule is a threshold on the highest score: that of the least loss.
     """
     recalibration = fit_recalibration(inputs.check_probabilities(fitted.scores), fitted.labels)
     fitted, measured = (

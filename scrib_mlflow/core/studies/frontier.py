@@ -17,7 +17,7 @@ from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
 from scrib_mlflow.core.counts import LEAST_GROUPS, certain_and_wrong, design_effects
-from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Bools, Floats, Ints, Labelled, Progress
+from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Bools, Floats, Ints, Progress
 from scrib_mlflow.core.loss import Ambiguity, check_rule, make_problem
 from scrib_mlflow.core.reports import PartRates, measure_part
 from scrib_mlflow.core.rules import make_sets
@@ -181,14 +181,40 @@ def draw_frontier(
     else:
         rules = sweeps.fit_thresholds_along(fitted, grid, ambiguity, seed, used, progress)
     expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
-    parts = fitted, rows.take(~inside), None if codes is None else codes[~inside]
+    held_out, held_groups = rows.take(~inside), None if codes is None else codes[~inside]
+    singles = [c for c in claimed(constraints) if len(c.classes) == 1]
+
+    def measure(
+        point: sweeps.SweepPoint, fit: sweeps.SweepRule
+    ) -> tuple[FrontierPoint, list[ExpectedClaim]]:
+        """Return a point and, where all targets move, what certify rows would say of its rule."""
+        names, labels = rows.classes, held_out.labels
+        named = range(len(names)) if point.swept is None else [names.index(point.swept)]
+        fit_sets, sets = (make_sets(fit.rule, part.scores) for part in (fitted, held_out))
+        claims, certifiable = [], NAN
+        if point.swept is None:
+            claims = expect_claims(sets, labels, held_groups, constraints, expected)
+            certifiable = least_factor(claims, level) * grid.reference
+        certain, _ = certain_and_wrong(sets, labels)
+        answered = np.bincount(labels[certain], minlength=len(names))
+        return FrontierPoint(
+            swept=point.swept,
+            target=point.target,
+            loss=fit.loss,
+            fitted=measure_part(fit_sets, fitted.labels, names, named, confidence=None),
+            held_out=measure_part(
+                sets, labels, names, named, confidence=confidence, groups=held_groups
+            ),
+            silent=tuple(c.name for c in singles if not answered[c.classes[0]]),
+            certifiable_target=certifiable,
+        ), claims
+
     measured = [
-        _measure(point, fit, *parts, constraints, expected, confidence, grid.reference)
+        measure(*each)
         for sweep, row in zip(grid.sweeps, rules, strict=True)
-        for point, fit in zip(sweep, row, strict=True)
+        for each in zip(sweep, row, strict=True)
     ]
     joint = [(point, claims) for point, claims in measured if point.swept is None]
-    singles = [c for c in claimed(constraints) if len(c.classes) == 1]
     return TargetFrontier(
         classes=rows.classes,
         targets={c.name: c.target for c in singles},
@@ -209,41 +235,6 @@ def draw_frontier(
             for point, _ in joint
         ),
     )
-
-
-def _measure(
-    point: sweeps.SweepPoint,
-    fit: sweeps.SweepRule,
-    fitted: Labelled,
-    held_out: Labelled,
-    groups: Ints | None,  # of the rows held out
-    constraints: Sequence[Constraint],  # with the chosen targets
-    expected: Expected,
-    confidence: float,  # of bands
-    reference: float,
-) -> tuple[FrontierPoint, list[ExpectedClaim]]:
-    """Return a point and, where all targets move, what certify rows would say of its rule."""
-    classes, labels = fitted.classes, held_out.labels
-    shown = range(len(classes)) if point.swept is None else [classes.index(point.swept)]
-    sets = make_sets(fit.rule, held_out.scores)
-    claims, certifiable = [], NAN
-    if point.swept is None:
-        claims = expect_claims(sets, labels, groups, constraints, expected)
-        certifiable = least_factor(claims, expected.level) * reference
-    certain, _ = certain_and_wrong(sets, labels)
-    answered = np.bincount(labels[certain], minlength=len(classes))
-    singles = [c.classes[0] for c in claimed(constraints) if len(c.classes) == 1]
-    return FrontierPoint(
-        swept=point.swept,
-        target=point.target,
-        loss=fit.loss,
-        fitted=measure_part(
-            make_sets(fit.rule, fitted.scores), fitted.labels, classes, shown, confidence=None
-        ),
-        held_out=measure_part(sets, labels, classes, shown, confidence=confidence, groups=groups),
-        silent=tuple(classes[j] for j in singles if not answered[j]),
-        certifiable_target=certifiable,
-    ), claims
 
 
 class ExpectedClaim(NamedTuple):

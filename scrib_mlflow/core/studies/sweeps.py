@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.optimal.fit import Aimed, aim, shared_multipliers
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
 from scrib_mlflow.core.search.fit import make_task, served_rule
-from scrib_mlflow.core.search.search import Best, Chain, Task, follow, plan_effort, search
+from scrib_mlflow.core.search.search import Best, Task, follow, plan_effort, search
 from scrib_mlflow.core.targets import Constraint, claimed
 from scrib_mlflow.errors import InvalidTargetsError, ScribError
 
@@ -76,16 +75,27 @@ def make_sweeps(
         )
     single = [c for c in risks if len(c.classes) == 1]
     reference = Counter(c.target for c in single or risks).most_common(1)[0][0]
-    top_risk = _top_risks(rows, risks)
-    grid = _grid(reference, risks, top_risk, points, lowest, highest)
+    wrong = rows.scores.argmax(axis=1) != rows.labels
+    top_risk = {}  # how often the top class is wrong
+    for c in risks:
+        inside = np.isin(rows.labels, c.classes)
+        top_risk[c.name] = float(wrong[inside].mean()) if inside.any() else 0.0
+    free = max(reference * top_risk[c.name] / c.target for c in risks)
+    grid = _grid(reference, free, points, lowest, highest)
     factors = (grid / reference).tolist()
+    swept = single
+    if len(rows.classes) > MANY_CLASSES:  # those with the most wrong top classes to avoid
+        sizes = rows.class_weight()
+        burden = {c.name: sizes[c.classes[0]] * (top_risk[c.name] - c.target) for c in single}
+        chosen = sorted(burden, key=lambda name: burden[name], reverse=True)[:MOST_SWEPT]
+        swept = [c for c in single if c.name in chosen]
     joint = tuple(
         SweepPoint(None, target, scale(constraints, factor, None))
         for target, factor in zip(grid.tolist(), factors, strict=True)
     )
     by_class = (
         tuple(SweepPoint(c.name, _scaled(c, f), scale(constraints, f, c.name)) for f in factors)
-        for c in _swept(single, top_risk, rows)
+        for c in swept
     )
     return Sweeps(reference, int(np.argmin(np.abs(grid - reference))), (joint, *by_class))
 
@@ -104,27 +114,11 @@ def _scaled(constraint: Constraint, factor: float) -> float:
     return constraint.target if factor == 1.0 else min(constraint.target * factor, MOST_TARGET)
 
 
-def _top_risks(rows: Labelled, risks: Sequence[Constraint]) -> dict[str, float]:
-    """Return how often the top class is wrong, for each risk."""
-    wrong = rows.scores.argmax(axis=1) != rows.labels
-    top_risks = {}
-    for constraint in risks:
-        inside = np.isin(rows.labels, constraint.classes)
-        top_risks[constraint.name] = float(wrong[inside].mean()) if inside.any() else 0.0
-    return top_risks
-
-
 def _grid(
-    reference: float,
-    risks: Sequence[Constraint],
-    top_risk: dict[str, float],
-    points: int,
-    lowest: float | None,
-    highest: float | None,
+    reference: float, free: float, points: int, lowest: float | None, highest: float | None
 ) -> Floats:
     """Return targets in even proportions, the chosen one among them."""
-    if highest is None:
-        free = max(reference * top_risk[c.name] / c.target for c in risks)
+    if highest is None:  # at `free` the top class alone keeps all targets
         highest = max(min(free, HIGHEST), min(LEAST_RANGE * reference, (1 + reference) / 2))
     if lowest is None:
         lowest = LOWEST * min(reference, highest)
@@ -146,21 +140,6 @@ def _grid(
         if (np.diff(rounded) > 0).all():
             return rounded
     return exact
-
-
-def _swept(
-    single: Sequence[Constraint], top_risk: dict[str, float], rows: Labelled
-) -> list[Constraint]:
-    """Return the classes to sweep: of many those with the most wrong top classes to avoid."""
-    if len(rows.classes) <= MANY_CLASSES:
-        return list(single)
-    sizes = rows.class_weight()
-
-    def burden(constraint: Constraint) -> float:
-        return float(sizes[constraint.classes[0]] * (top_risk[constraint.name] - constraint.target))
-
-    chosen = sorted(single, key=burden, reverse=True)[:MOST_SWEPT]
-    return [constraint for constraint in single if constraint in chosen]
 
 
 class SweepRule(NamedTuple):
@@ -193,7 +172,7 @@ def fit_thresholds_along(
 
     def follow_both_ways(row: list[Task], at: int, best: Best, reach: int) -> None:
         parts = [row[at : at + reach], row[: at + 1][::-1][:reach]]
-        for chain in follow([Chain(part, best.thresholds) for part in parts], threads, None):
+        for chain in follow([(part, best.thresholds) for part in parts], threads, None):
             tried.extend(chain)
 
     def best_at(point: Task) -> tuple[float, Best]:
@@ -212,7 +191,7 @@ def fit_thresholds_along(
         row, at = starts[turn]
         tried.append(search(row[at], None, threads))
         follow_both_ways(row, at, tried[-1], REACH * every)
-    again = [Chain([t], best_at(t)[1].thresholds) for row in tasks for t in row]
+    again = [([t], best_at(t)[1].thresholds) for row in tasks for t in row]
     tried += [best for (best,) in follow(again, threads, None)]
     return [
         [SweepRule(served_rule(best, task, chosen)[0], loss) for loss, best in map(best_at, row)]
