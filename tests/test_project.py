@@ -134,6 +134,7 @@ def test_mlflow_run_compares_in_the_run_that_it_opened_with_a_run_for_each_metho
     assert not mlflow.MlflowClient().search_model_versions("name = 'base-scrib'")
 
 
+@pytest.mark.slow
 def test_a_failure_fails_the_run_and_registers_nothing(base, project, capfd):
     draw_table(50).to_csv("rows.csv", index=False)
     done = run_project(

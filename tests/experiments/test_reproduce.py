@@ -32,6 +32,7 @@ def outputs(store, tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_every_experiment_gives_its_table_beside_the_papers(outputs):
     done = reproduce(outputs=str(outputs), repeats=2, experiments=QUICK)
     tables = {table.name: table for table in done.tables}

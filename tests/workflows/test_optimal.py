@@ -163,6 +163,7 @@ def test_every_abstention_names_at_least_two_candidates_and_a_bad_row_none(both)
     assert (certain["candidates"].str[0] == certain["prediction"]).all()
 
 
+@pytest.mark.slow  # test_serve does it with thresholds
 def test_it_is_served_as_json_and_without_this_package(both, tmp_path):
     rows = draw_mixture(40, seed=9)[FEATURES]
     expected = expected_sets(read_record(2), rows)

@@ -201,7 +201,7 @@ import numpy as np
 import scrib_mlflow
 from scrib_mlflow.synthetic import draw_scores
 fits = []
-scores, labels = draw_scores(60, seed=5)
+scores, labels = draw_scores(60, seed=5, signal=(5.0, 2.0, 3.0))
 for options in json.loads(sys.argv[1]):
     rounded = np.round(scores, 2)
     soft = options.pop("soft", False)

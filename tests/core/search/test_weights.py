@@ -60,7 +60,8 @@ def test_labels_of_a_stratified_sample_recalibrate_as_all_labels_do():
     assert np.abs(np.subtract(fit_recalibration(*part).offsets, whole)).max() > 0.5
 
 
-@pytest.mark.parametrize("rule", ["thresholds", pytest.param("optimal", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
 def test_a_path_from_a_stratified_sample_is_that_of_all_rows_if_weights_say_what_it_stands_for(
     rule,
 ):
