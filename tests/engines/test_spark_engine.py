@@ -1,5 +1,8 @@
 """The Spark engine against the local one: on the same rows, the same results."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import mlflow
@@ -181,3 +184,28 @@ def test_rows_that_cannot_be_scored_abstain_alike_and_scores_in_columns_are_take
     table.to_parquet("scored.parquet")
     with pytest.raises(ModelError, match=r"it has no finite score in column p\.hard"):
         scrib_mlflow.calibrate(uri, "scored.parquet", "label", engine="spark", **options)
+
+
+MORE_THAN_FITS = """
+import os, pyarrow as pa
+from scrib_mlflow.engines.spark import scoring, session
+
+def megabytes(batches):
+    for batch in batches:
+        for _ in range(batch.num_rows):
+            yield pa.RecordBatch.from_pydict({"chunk": [os.urandom(2**20)]})
+
+with session.session({"spark.master": "local[2]"}) as spark:
+    chunks = spark.range(700, numPartitions=2).mapInArrow(megabytes, "chunk binary")
+    chunks = chunks.repartition(70)
+    print(sum(len(chunk) for chunk in scoring._part_by_part(chunks)))
+"""
+
+
+@pytest.mark.slow
+def test_more_than_fits_into_the_drivers_memory_is_handed_over():
+    options = {"PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"}
+    environment = {**os.environ, **options, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", MORE_THAN_FITS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(700 * 2**20), done.stderr[-2000:]

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 SCORES = "scrib scores"  # struct of s0, s1, …, of m0, m1, … for sets, and of error
 BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-ROWS_EACH = 500_000  # that Spark hands to the driver at a time
+PART_BYTES = 16 * 2**20  # that Spark hands to the driver at a time; its memory is often 1 GiB
+ROW_BYTES = 80  # of a slim row, without scores
 LOUD = ("mlflow.pyfunc", "mlflow.models.model", "mlflow.models.flavor_backend_registry")
 
 
@@ -77,14 +78,24 @@ def score_table(read: SparkTable, model: ServedModel, batch_rows: int) -> Scored
         if not model.score_columns:
             wanted.append(_udf(spark, model)(structure(model.inputs)).alias(SCORES))
         chunks = read.frame.select(*wanted).mapInArrow(slimmer.chunks, "chunk binary")
-        chunks = chunks.repartition(math.ceil(read.record.n_rows / ROWS_EACH))
+        width = ROW_BYTES + 9 * len(model.classes)
+        chunks = chunks.repartition(math.ceil(read.record.n_rows * width / PART_BYTES))
         chunks.persist(StorageLevel.DISK_ONLY)
         try:
-            chunks.count()  # all workers at once; the next line asks one part after the other
-            rows = chunks.toLocalIterator(prefetchPartitions=True)
-            return _collect(read, (_unpacked(row["chunk"]) for row in rows), model)
+            chunks.count()  # all workers at once; what follows asks for one part after the other
+            return _collect(read, map(_unpacked, _part_by_part(chunks)), model)
         finally:
             chunks.unpersist()
+
+
+def _part_by_part(chunks: Any) -> Iterator[bytes]:
+    """Yield all chunks, one part in the driver at a time.
+
+    `toLocalIterator` would keep what it has handed over: a gigabyte of it fills Spark's memory.
+    """
+    parts = chunks.rdd.map(lambda row: bytes(row["chunk"]))
+    for part in range(parts.getNumPartitions()):
+        yield from parts.context.runJob(parts, lambda rows: rows, [part])
 
 
 def _udf(spark: Any, model: ServedModel) -> Any:
@@ -187,7 +198,7 @@ class Slimmer:
 
 
 def _unpacked(chunk: bytes) -> pa.Table:
-    return pa.ipc.open_stream(pa.py_buffer(bytes(chunk))).read_all()
+    return pa.ipc.open_stream(pa.py_buffer(chunk)).read_all()
 
 
 def _collect(read: SparkTable, chunks: Iterable[pa.Table], model: ServedModel) -> ScoredTable:
