@@ -189,7 +189,7 @@ def asking(**changes):
     return replace(POLICY, **changes)
 
 
-def tested(**changes):
+def with_path_test(**changes):
     """Return a record whose path was tested like this."""
     return replace(RECORD, path=replace(PATH, **changes))
 
@@ -401,7 +401,7 @@ def test_damaged_files_are_refused_whatever_the_evidence():
             id="use 60",
         ),
         pytest.param(
-            tested(p_values=(0.04, P)),
+            with_path_test(p_values=(0.04, P)),
             *(asking(ledger="spend"), None, "ledger", False, ["0.04"]),
             id="the highest p-value of the path counts",
         ),
@@ -634,12 +634,14 @@ def test_whole_records_have_no_damage(record):
         ),
         pytest.param(replace(REFUSED, certified=True), "counts", id="certified by hand"),
         pytest.param(replace(RECORD, path=None), "counts", id="no path"),
-        pytest.param(tested(chosen=None), "counts", id="nothing chosen"),
-        pytest.param(tested(p_values=(P / 9, P), chosen=2), "counts", id="chosen beyond the path"),
-        pytest.param(tested(chosen=2), "counts", id="chosen one that failed"),
-        pytest.param(tested(p_values=(0.3, P)), "counts", id="one before failed"),
-        pytest.param(tested(p_values=(NAN, P)), "counts", id="undefined p-value before"),
-        pytest.param(tested(p_values=(P, P / 2)), "counts", id="p-value of another rule"),
+        pytest.param(with_path_test(chosen=None), "counts", id="nothing chosen"),
+        pytest.param(
+            with_path_test(p_values=(P / 9, P), chosen=2), "counts", id="chosen beyond the path"
+        ),
+        pytest.param(with_path_test(chosen=2), "counts", id="chosen one that failed"),
+        pytest.param(with_path_test(p_values=(0.3, P)), "counts", id="one before failed"),
+        pytest.param(with_path_test(p_values=(NAN, P)), "counts", id="undefined p-value before"),
+        pytest.param(with_path_test(p_values=(P, P / 2)), "counts", id="p-value of another rule"),
         pytest.param(certified_like(passed=False), "counts", id="did not pass"),
         pytest.param(
             replace(
