@@ -20,6 +20,7 @@ Positive = Annotated[int, Field(ge=1)]
 Names = tuple[str, ...]
 Rule = Literal["thresholds", "optimal"]
 Ledger = Literal["report", "spend"]
+GroupTestName = Literal["approximate", "exact"]
 Transform = Literal["none", "softmax", "sigmoid"]
 EngineName = Literal["local", "spark"]
 SparkOptions = dict[str, str | bool | int | float]
@@ -46,6 +47,9 @@ class Calibrate(Settings):
     certify_data: str | None = None
     path_data: str | None = None
     group: str | None = None
+    group_cap: Positive | None = None
+    group_test: GroupTestName = "approximate"
+    max_group_rows: Positive | None = None
     key: str | None = None
     waive: Names = ()
     max_class_abstention: Rates | None = None
@@ -99,6 +103,8 @@ class Gate(Settings):
     allow_overlap: bool = False
     ledger: Ledger = "report"
     group: str | None = None
+    group_cap: Positive | None = None
+    group_test: GroupTestName | None = None
     batch_rows: Positive = 10_000
     engine: EngineName = "local"
     spark_options: SparkOptions | None = None
@@ -261,6 +267,14 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "as published, and certify nothing",
         "evidence": "certificate: the version's certificate must hold, and data must not refute "
         "it; fresh: the rows of data alone must certify the version",
+        "group_cap": "rows of a class that one group counts for at most in the certificate: larger "
+        "groups count for as many, their errors in proportion, so that a few of them cannot decide",
+        "gate.group_cap": "with evidence=fresh: rows of a class that one group counts for at most",
+        "group_test": "approximate: by the design effect, where the chance of a false certificate "
+        "can be about twice what confidence allows; exact: by bets, for any groups, less powerful",
+        "gate.group_test": "with evidence=fresh: how groups are tested, approximate or exact",
+        "max_group_rows": "the most rows of a class that any group can have; the certificate is "
+        "then about rows, without a cap, and needs group_test=exact",
         "certify_fraction": "share of the rows that certify; the fit never sees them",
         "plan.certify_fraction": "share of the rows that certify; 1 if other rows draw the path",
         "frontier.certify_fraction": FRACTION,
@@ -359,6 +373,10 @@ VALUE_NOTES = {
 UNSET = {  # what happens without a value
     "evaluate.group": "calibrate's, if data has it",
     "gate.group": "calibrate's, if data has it",
+    "group_cap": "the median of the fit rows' groups, for the class with the fewest",
+    "gate.group_cap": "the version's",
+    "gate.group_test": "the version's",
+    "max_group_rows": "none; group_cap applies",
     "key": "the content of the row",
     "predict.key": "none",
     "gate.risk_targets": "the version's",

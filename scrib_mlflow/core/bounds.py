@@ -7,7 +7,8 @@ and what lies between is interpolated. That is good enough to draw a path, which
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -118,6 +119,30 @@ def _fill_allowed(
         cdf -= target * pmf
         pmf *= (n + 1.0) / (n + 1.0 - following) * (1.0 - target)
     return following - 1
+
+
+def acceptance_rows(n: int, target: float, level: float) -> int:
+    """Return how many of n rows to test: the fewest that allow as many errors as all n do.
+
+    The acceptance plan of quality control: 100 rows allow 4 errors at a target of 10 %, and so do
+    89, so the other 11 could only add errors. All n where not even 0 errors pass.
+    """
+    allowed = _largest(lambda errors: binomial_tail(n, errors, target) <= level, n)
+    if allowed < 0:
+        return n
+    return 1 + _largest(lambda rows: not binomial_tail(rows, allowed, target) <= level, n)
+
+
+def _largest(holds: Callable[[int], Any], below: int) -> int:
+    """Return the last of 0 ... below - 1 for which something holds that ends once; -1 if none."""
+    low, high = -1, below
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def passing_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:

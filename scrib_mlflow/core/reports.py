@@ -13,6 +13,7 @@ from scipy import special
 from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
 from scrib_mlflow.core.counts import Counts
+from scrib_mlflow.core.groups import count_groups, effective_counts, sum_groups
 from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 
@@ -218,8 +219,8 @@ def _rates(
     if confidence is not None:
         worth_n, worth_k = n.astype(np.float64), k.astype(np.float64)
         if groups is not None:
-            sums = counts.sum_groups(groups, happens, among)
-            worth_n, worth_k = counts.effective_counts(n, k, sums, (1 - confidence) / 2)
+            sums = sum_groups(count_groups(groups, happens, among))
+            worth_n, worth_k = effective_counts(sums, (1 - confidence) / 2)
         bands = two_sided(worth_k, worth_n, confidence)
     return [
         (int(a), int(b), float(b / a) if a else NAN, band)

@@ -12,6 +12,7 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate import Sample, make_certificate
+from scrib_mlflow.core.groups import GroupTest, typical_rows
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import SetReport, report_counts
 from scrib_mlflow.core.rules import Rule
@@ -19,7 +20,7 @@ from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
 from scrib_mlflow.records import DataRecord, ScoreSource
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
-from scrib_mlflow.rows.scored import Answered, Scored, SetsOf, count_blocks, tally_blocks
+from scrib_mlflow.rows.scored import Answered, Scored, SetsOf, Testing, count_blocks, tally_blocks
 from scrib_mlflow.rows.scoring import ScoreOptions
 
 ANY_TARGET = Targets(risk_targets=0.5, overall_target=0.5)  # bounds do not depend on it
@@ -27,16 +28,27 @@ T = TypeVar("T")
 SHOWN_SCORES = 10_000_000  # rows times classes that figures are drawn of; counts are of all rows
 
 
-def report_rule(rows: Scored, rule: Rule, classes: tuple[str, ...], confidence: float) -> SetReport:
+def report_rule(
+    rows: Scored,
+    rule: Rule,
+    classes: tuple[str, ...],
+    confidence: float,
+    group_test: GroupTest | None = None,
+) -> SetReport:
     """Measure a rule on all rows of a part."""
     groups = rows.group_codes()
-    return report_sets(rows.sets_of(rule), rows.labels, groups, classes, confidence)
+    return report_sets(rows.sets_of(rule), rows.labels, groups, classes, confidence, group_test)
 
 
-def report_answers(rows: Answered, classes: tuple[str, ...], confidence: float) -> SetReport:
+def report_answers(
+    rows: Answered,
+    classes: tuple[str, ...],
+    confidence: float,
+    group_test: GroupTest | None = None,
+) -> SetReport:
     """Measure the sets that rows were served."""
     labels, groups = rows.rows.labels, rows.rows.group_codes()
-    return report_sets(rows.sets_of, labels, groups, classes, confidence)
+    return report_sets(rows.sets_of, labels, groups, classes, confidence, group_test)
 
 
 def report_sets(
@@ -45,17 +57,20 @@ def report_sets(
     groups: NDArray[np.int64] | None,
     classes: tuple[str, ...],
     confidence: float,
+    group_test: GroupTest | None = None,
 ) -> SetReport:
     """Measure sets, which a function gives for each block of rows.
 
-    With groups the bounds heed them; the paper's cannot, and is undefined.
+    With groups the bounds are of capped rows, where nothing else is said by the median of these;
+    the paper's bound cannot heed groups, and is undefined.
     """
     counts = count_blocks(sets_of, labels)
     report = report_counts(counts, classes, confidence, counted=True)
     if groups is None:
         return report
     claims = make_constraints(ANY_TARGET, classes)
-    tally = tally_blocks(sets_of, labels, claims, len(classes), groups)
+    how = group_test or GroupTest(typical_rows(groups, labels, claims))
+    tally = tally_blocks(sets_of, labels, claims, len(classes), Testing(groups, how, None))
     certificate = make_certificate(tally, claims, classes, level=1 - report.confidence)
     bounds = {claim.name: claim.risk_upper for claim in certificate.claims}
     return replace(

@@ -207,7 +207,18 @@ def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
         "scrib.mode": record.mode,
         "scrib.rule": record.rule.kind,
         "scrib.schema_version": str(json.loads(text)["schema_version"]),
+        **_group_tags(record),
     }
+
+
+def _group_tags(record: SetClassifier) -> dict[str, str]:
+    """Return how the certificate counts groups, where rows come in groups."""
+    certificate = record.certificate
+    if certificate is None or certificate.group_test is None:
+        return {}
+    counted = {"cap": certificate.group_cap, "max_rows": certificate.max_group_rows}
+    known = {f"scrib.group_{name}": str(n) for name, n in counted.items() if n is not None}
+    return {"scrib.group": str(record.group), "scrib.group_test": certificate.group_test, **known}
 
 
 def register(

@@ -159,6 +159,7 @@ def _row(
 def _claimed(row: ClassRow, claim: Claim) -> ClassRow:
     return replace(
         row,
+        risk=claim.risk,
         upper=claim.risk_upper,
         p_value=claim.p_value,
         upper_simultaneous=claim.risk_upper_simultaneous,

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scrib_mlflow.core.counts import LEAST_GROUPS
+from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import Band, ClassRates, PartRates
 from scrib_mlflow.core.studies import TargetFrontier

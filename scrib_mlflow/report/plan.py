@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from scrib_mlflow.core.certificate import Plan
-from scrib_mlflow.core.counts import LEAST_GROUPS
+from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.messages import percent
 from scrib_mlflow.report.facts import Summary, TextTable
 from scrib_mlflow.report.figures import BLUE, GREY, MOST_CLASSES, bars, legend, mark_targets

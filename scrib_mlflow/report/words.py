@@ -12,7 +12,7 @@ import jinja2
 
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.certificate.plan import least_rows, rows_for
-from scrib_mlflow.core.counts import LEAST_GROUPS
+from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport

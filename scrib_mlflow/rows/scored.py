@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate import Sample, Tally
-from scrib_mlflow.core.certificate.claims import tally_answers
-from scrib_mlflow.core.certificate.split import class_quotas, class_weights, keep_rows
+from scrib_mlflow.core.certificate.claims import AcceptancePlan, tally_answers
+from scrib_mlflow.core.certificate.split import (
+    class_quotas,
+    class_weights,
+    keep_rows,
+    testing_order,
+)
 from scrib_mlflow.core.counts import Counts, add_counts, certain_and_wrong, count_sets
+from scrib_mlflow.core.groups import GroupTest
 from scrib_mlflow.core.inputs import class_sizes, fill_rows, row_blocks, take_rows
 from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.targets import Constraint
@@ -26,6 +32,14 @@ from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
 
 ARRAYS = ("scores", "labels", "places", "sums", "order", "keys", "groups")  # of scored rows
 SetsOf = Callable[[slice], NDArray[np.bool_]]  # (b, k) sets of a block of rows
+
+
+class Testing(NamedTuple):
+    """How rows are counted: by groups, or by an acceptance plan where they are independent."""
+
+    groups: NDArray[np.int64] | None  # (n,) codes from 0
+    group_test: GroupTest | None
+    plan: AcceptancePlan | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +84,24 @@ class Scored:
         """Return the group of each row as a number from 0, None without groups."""
         return group_codes(self.groups)
 
-    def tallies(self, rules: Sequence[Rule], constraints: Sequence[Constraint]) -> Iterator[Tally]:
-        """Yield the counts of each rule's sets, claim by claim."""
-        groups, k = self.group_codes(), len(self.classes)
+    def tallies(
+        self,
+        rules: Sequence[Rule],
+        constraints: Sequence[Constraint],
+        level: float,
+        group_test: GroupTest | None,
+    ) -> Iterator[Tally]:
+        """Yield the counts of each rule's sets, claim by claim, for tests at a level."""
+        k, how = len(self.classes), self.testing(level, group_test)
         for rule in rules:
-            yield tally_blocks(self.sets_of(rule), self.labels, constraints, k, groups)
+            yield tally_blocks(self.sets_of(rule), self.labels, constraints, k, how)
+
+    def testing(self, level: float, group_test: GroupTest | None) -> Testing:
+        """Return how these rows are counted for a test at a level."""
+        groups = self.group_codes()
+        if groups is not None:
+            return Testing(groups, group_test, None)
+        return Testing(None, None, AcceptancePlan(testing_order(self.order, self.labels), level))
 
     def sets_of(self, rule: Rule) -> SetsOf:
         """Return what gives a rule's sets of a block of rows."""
@@ -125,10 +152,12 @@ class Answered:
         """Return the sets of a block of rows."""
         return self.sets[block]
 
-    def tally(self, constraints: Sequence[Constraint]) -> Tally:
-        """Return the counts of the sets, claim by claim."""
-        groups, k = self.rows.group_codes(), self.sets.shape[1]
-        return tally_blocks(self.sets_of, self.rows.labels, constraints, k, groups)
+    def tally(
+        self, constraints: Sequence[Constraint], level: float, group_test: GroupTest | None
+    ) -> Tally:
+        """Return the counts of the sets, claim by claim, for a test at a level."""
+        how = self.rows.testing(level, group_test)
+        return tally_blocks(self.sets_of, self.rows.labels, constraints, self.sets.shape[1], how)
 
     def count(self) -> Counts:
         """Return the counts of the sets, class by class."""
@@ -186,13 +215,22 @@ def tally_blocks(
     labels: NDArray[np.int32],
     constraints: Sequence[Constraint],
     k: int,
-    groups: NDArray[np.int64] | None,
+    how: Testing,
 ) -> Tally:
     """Return the counts of sets, which a function gives for each block of rows, claim by claim."""
     certain, wrong = np.empty((2, len(labels)), dtype=np.bool_)
     for of in row_blocks(len(labels)):
         certain[of], wrong[of] = certain_and_wrong(sets_of(of), labels[of])
-    return tally_answers(certain, wrong, labels, constraints, k, groups)
+    return tally_answers(
+        certain,
+        wrong,
+        labels,
+        constraints,
+        k,
+        how.groups,
+        group_test=how.group_test,
+        plan=how.plan,
+    )
 
 
 def count_blocks(sets_of: SetsOf, labels: NDArray[np.int32]) -> Counts:

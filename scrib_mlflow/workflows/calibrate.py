@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -13,12 +14,13 @@ import numpy as np
 
 import scrib_mlflow
 from scrib_mlflow.core.certificate import Certificate, Sample, certify_path, draw_path
+from scrib_mlflow.core.groups import GroupTest, make_group_test, typical_rows
 from scrib_mlflow.core.inputs import check_rows, labels_for
 from scrib_mlflow.core.loss import Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.targets import Targets, enforced, make_constraints
+from scrib_mlflow.core.targets import Constraint, Targets, enforced, make_constraints
 from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
@@ -32,6 +34,7 @@ from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
@@ -42,6 +45,7 @@ MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "s
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
+GROUP_OPTIONS = ("group_cap", "group_test", "max_group_rows")
 EXAMPLE_ROWS = 2  # logged with the model
 ABOUT = (
     "Set classifiers over {base}, made by scrib_mlflow: each version answers with one label where "
@@ -143,6 +147,7 @@ def check_options(settings: Calibrate) -> None:
                 f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
                 "targets with the least abstention, and its abstentions always name candidates"
             )
+    _check_group_options(settings, changed)
     for name in ("certify_fraction", "path_data", "group"):
         if settings.mode == "paper" and name in changed:
             raise InvalidSettingsError(
@@ -152,6 +157,17 @@ def check_options(settings: Calibrate) -> None:
         raise InvalidSettingsError(
             "require_certificate needs mode=certified; mode=paper certifies nothing"
         )
+
+
+def _check_group_options(settings: Calibrate, changed: Mapping[str, Any]) -> None:
+    """Raise for options about groups that mean nothing, or not what they seem to."""
+    for name in GROUP_OPTIONS:
+        if name in changed and settings.group is None:
+            raise InvalidSettingsError(
+                f"{name} is about groups; give group, the column that names them, or leave it out"
+            )
+    if settings.group_cap is not None or settings.max_group_rows is not None:
+        make_group_test(settings.group_test, settings.group_cap, settings.max_group_rows)
 
 
 def as_calibrate(settings: Settings) -> Calibrate:
@@ -235,6 +251,7 @@ class Fitted(NamedTuple):
     certificate: Certificate | None = None
     path: PathRecord | None = None
     use: LedgerEntry | None = None
+    group_test: GroupTest | None = None  # where rows come in groups
 
 
 def _make_record(
@@ -250,10 +267,12 @@ def _make_record(
         )
     fitted = _fit(settings, base, parts, sample, run_id)
     rule = fitted.fit.rule
-    fit_report = engines.report_rule(parts.fit, rule, classes, settings.confidence)
+    how = fitted.group_test
+    fit_report = engines.report_rule(parts.fit, rule, classes, settings.confidence, how)
     certify_report = None
     if parts.certify is not None:
-        certify_report = engines.report_rule(parts.certify, rule, classes, settings.confidence)
+        measured = parts.certify, rule, classes, settings.confidence, how
+        certify_report = engines.report_rule(*measured)
     by_class = (certify_report or fit_report).by_class
     return SetClassifier(
         classes=classes,
@@ -320,6 +339,8 @@ def _fit(
         most = settings.max_fit_rows
         path_scores = engines.sorted_sample(parts.path, most, by_class=False).scores
     labels = labels_for(sample.labels, classes)
+    constraints = make_constraints(targets_of(settings), classes)
+    how = _group_test(settings, parts.fit, constraints)
     path = draw_path(
         sample.scores,
         labels,
@@ -331,6 +352,7 @@ def _fit(
         confidence=1 - use.level,
         path_scores=path_scores,
         groups=sample.groups,
+        group_cap=None if how is None else int(how.cap),
         sample_weight=sample.weights,
         progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
     )
@@ -341,8 +363,7 @@ def _fit(
         f"that it never saw; the first passes with a predicted chance of "
         f"{100 * path.steps[0].power:.0f} %"
     )
-    constraints = make_constraints(targets_of(settings), classes)
-    tallies = certify.tallies([step.rule for step in path.steps], constraints)
+    tallies = certify.tallies([step.rule for step in path.steps], constraints, use.level, how)
     outcome = certify_path(tallies, constraints, classes, level=use.level, waived=settings.waive)
     rule = path.steps[outcome.chosen or 0].rule
     if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
@@ -361,7 +382,21 @@ def _fit(
             chosen=outcome.chosen,
         ),
         use=use,
+        group_test=how,
     )
+
+
+def _group_test(
+    settings: Calibrate, fit: Scored, constraints: Sequence[Constraint]
+) -> GroupTest | None:
+    """Return how groups are tested; a cap that is not given is typical of the fit rows' groups."""
+    groups = fit.group_codes()
+    if groups is None:
+        return None
+    cap = settings.group_cap
+    if cap is None and settings.max_group_rows is None:
+        cap = typical_rows(groups, fit.labels, constraints)
+    return make_group_test(settings.group_test, cap, settings.max_group_rows)
 
 
 def _tested(settings: Calibrate, base: Base, parts: engines.CalibrationRows) -> str:

@@ -19,6 +19,7 @@ from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow import errors, messages
+from scrib_mlflow.core.certificate.claims import group_test_of
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.engines import doing, open_engine
 from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers, report_sets
@@ -100,7 +101,9 @@ def run(settings: Evaluate) -> Evaluation:
             model_uri=uri,
             run_id=run_id,
             classifier=record,
-            report=report_answers(answered, record.classes, settings.confidence),
+            report=report_answers(
+                answered, record.classes, settings.confidence, group_test_of(record.certificate)
+            ),
             n_invalid=answered.n_invalid,
             n_shared=None if overlap is None else overlap.n_shared,
             fitted=overlap is not None and overlap.n_shared > MOST_SHARED * overlap.n_rows,
@@ -275,5 +278,6 @@ def _measure(
     groups = None
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
-    report = report_sets(lambda of: sets[of], labels, groups, classes, settings.confidence)
+    how = group_test_of(record.certificate)
+    report = report_sets(lambda of: sets[of], labels, groups, classes, settings.confidence, how)
     return report, n_invalid

@@ -15,7 +15,8 @@ from mlflow.exceptions import MlflowException
 import scrib_mlflow
 from scrib_mlflow.core import targets
 from scrib_mlflow.core.certificate import make_certificate
-from scrib_mlflow.core.certificate.claims import refuted as refute
+from scrib_mlflow.core.certificate.claims import group_test_of, refuted as refute
+from scrib_mlflow.core.groups import GroupTest, make_group_test, typical_rows
 from scrib_mlflow.core.targets import Constraint, Targets, make_constraints
 from scrib_mlflow.engines import open_engine
 from scrib_mlflow.engines.base import report_answers
@@ -76,18 +77,20 @@ def run(settings: Gate) -> Gated:
         candidate = _find(settings)
     base, record = candidate.base, candidate.stored.record
     policy = make_policy(settings, record)
+    group = _group(settings, record)
+    how = None if group is None else _group_test(settings, record)
     with ExitStack() as stack:
         rows = fresh = answered = None
         if settings.data is not None and settings.label is not None:
             engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-            columns = {"key": record.key, "group": _group(settings, record)}
+            columns = {"key": record.key, "group": group}
             table = engine.read_table("data", settings.data, settings.label, **columns)
             rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
         run_id = stack.enter_context(runs.open_run(f"gate {base.name}"))
         runs.log_parameters(run_id, settings.model_dump())
         mlflow.set_tag(runs.MODEL_URI, base.uri)
         if rows is not None:
-            fresh, answered = _measure(rows, candidate, policy, run_id)
+            fresh, answered = _measure(rows, candidate, policy, how, run_id)
         review = Review(candidate, policy, rows, answered, settings, run_id)
         decision, moved = _decide_and_move(review, fresh)
     return Gated(
@@ -112,6 +115,11 @@ def _check_options(settings: Gate) -> None:
         missing = "data" if settings.data is None else "label"
         raise InvalidSettingsError(f"{missing} is missing; fresh rows need data and label")
     changed = settings.model_dump(exclude_defaults=True)
+    for name in ("group_cap", "group_test"):
+        if name in changed and settings.evidence != "fresh":
+            raise InvalidSettingsError(
+                f"{name} is for evidence=fresh: what is certified already says how groups count"
+            )
     for name in ("group", "engine", "spark_options", "evidence", "max_abstention_increase"):
         if name in changed and settings.data is None:
             option = f"{name}={changed[name]}" if name in {"engine", "evidence"} else name
@@ -168,6 +176,23 @@ def _group(settings: Gate, record: SetClassifier) -> str | None:
     return settings.group or record.group
 
 
+def _group_test(settings: Gate, record: SetClassifier) -> GroupTest | None:
+    """Return how groups of fresh rows are tested: as the version was, unless options say more.
+
+    None where they prove nothing and no cap is known.
+    """
+    own = group_test_of(record.certificate)
+    name, cap = settings.group_test, settings.group_cap
+    if own is not None:
+        name = name or ("exact" if own.exact else "approximate")
+        if cap is None and own.declared:
+            return make_group_test(name, None, int(own.cap))
+        cap = int(own.cap) if cap is None else cap
+    if cap is None and settings.evidence == "certificate":
+        return None
+    return make_group_test(name or "approximate", cap, None)
+
+
 def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     """Return what is asked for, class by class; what is not said is as the version was made for."""
     classes, waive, overall = record.classes, settings.waive, settings.overall_target
@@ -200,7 +225,11 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
 
 
 def _measure(
-    rows: FreshRows, candidate: Candidate, policy: Policy, run_id: str
+    rows: FreshRows,
+    candidate: Candidate,
+    policy: Policy,
+    how: GroupTest | None,
+    run_id: str,
 ) -> tuple[Fresh, Answered]:
     """Let the version answer the rows, and count; the policy's targets are what is claimed."""
     record, uri = candidate.stored.record, candidate.base.uri
@@ -208,19 +237,23 @@ def _measure(
     use, level = None, 1 - policy.confidence
     if policy.evidence == "fresh":
         limits = [sorted(policy.risk_targets.items()), policy.overall_target]
-        tested = json.dumps([uri, seal(candidate.stored.text), limits, rows.table.beside])
+        tested = json.dumps([uri, seal(candidate.stored.text), limits, how, rows.table.beside])
         use = ledger.enter(run_id, rows.table.record.digest, tested, level, policy.ledger)
         level = use.level
     refuted: tuple[str, ...] = ()
     if record.risk_targets or record.overall_target is not None:
         claims, _ = _claims(record, record)
-        verdicts = refute(answered.tally(claims), claims, 1 - policy.confidence).refuted
+        tally = answered.tally(claims, level, group_test_of(record.certificate))
+        verdicts = refute(tally, claims, 1 - policy.confidence).refuted
         refuted = tuple(claim.name for claim, bad in zip(claims, verdicts, strict=True) if bad)
     claims, waived = _claims(policy, record)
-    tally = answered.tally(claims)
+    groups = answered.rows.group_codes()
+    if groups is not None and how is None:  # these rows are not what proves anything
+        how = GroupTest(typical_rows(groups, answered.rows.labels, claims))
+    tally = answered.tally(claims, level, how)
     fresh = Fresh(
         data=rows.table.record,
-        report=report_answers(answered, record.classes, policy.confidence),
+        report=report_answers(answered, record.classes, policy.confidence, how),
         certificate=make_certificate(tally, claims, record.classes, level=level, waived=waived),
         refuted=refuted,
         n_shared=overlap.n_shared if overlap else None,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from scrib_mlflow.core.bounds import risk_upper
 from scrib_mlflow.core.certificate import Certificate, Claim
-from scrib_mlflow.core.certificate.claims import reasons, spending
-from scrib_mlflow.core.counts import LEAST_GROUPS
+from scrib_mlflow.core.certificate.claims import reasons, recomputed_p_value, spending
+from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.core.targets import OVERALL
 from scrib_mlflow.messages import percent
 from scrib_mlflow.records import seal
@@ -53,7 +52,8 @@ def find_damage(record: SetClassifier, text: str, digests: Mapping[str, str]) ->
     claims = {claim.name: claim.target for claim in record.certificate.claims}
     if claims != record.risk_targets | overall:
         return "the targets of its certificate are not those that it says it keeps"
-    if record.certified and not _adds_up(record, record.certificate):
+    uncapped = _is_uncapped(record.certificate)  # which the check "certified" says
+    if record.certified and not uncapped and not _adds_up(record, record.certificate):
         return "its counts do not give the certificate that it says it has"
     return ""
 
@@ -72,19 +72,32 @@ def _adds_up(record: SetClassifier, certificate: Certificate) -> bool:
     )
 
 
+def _is_uncapped(certificate: Certificate) -> bool:
+    """Return whether a certificate counts groups in full by the design effect, as old ones do."""
+    return certificate.approximate and certificate.group_cap is None
+
+
 def _claim_holds(claim: Claim, certificate: Certificate) -> bool:
     if claim.status != "certified" or not claim.p_value <= certificate.level:
         return False
-    if certificate.approximate:
-        return claim.n_groups is not None and claim.n_groups >= LEAST_GROUPS
-    bound = float(risk_upper(claim.n_wrong, claim.n_certain, 1 - certificate.level))
-    return bound <= claim.target + SLACK
+    if certificate.approximate and (claim.n_groups or 0) < LEAST_GROUPS:
+        return False
+    if claim.group_sums is not None:
+        cap = certificate.group_cap or certificate.max_group_rows or 0
+        if claim.group_sums.certain > (claim.n_groups or 0) * cap + SLACK:
+            return False
+    return abs(recomputed_p_value(claim, certificate.level) - claim.p_value) <= SLACK
 
 
 def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
     certificate = record.certificate
     if certificate is None:
         detail = f"no certificate was asked for (mode={record.mode}); calibrate with mode=certified"
+    elif record.certified and _is_uncapped(certificate):
+        detail = (
+            f"scrib_mlflow {record.package_version} certified it without a cap on the rows of a "
+            f"{record.group}, and large groups can make that false; calibrate it again"
+        )
     elif record.certified:
         about = ", approximate because rows are grouped" if certificate.approximate else ""
         detail = (
@@ -93,7 +106,8 @@ def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
         )
     else:
         detail = "; ".join(reasons(certificate))
-    yield Check("certified", record.certified and certificate is not None, detail)
+    holds = certificate is not None and record.certified and not _is_uncapped(certificate)
+    yield Check("certified", holds, detail)
     confidence = record.confidence if certificate is None else certificate.confidence
     detail = f"{confidence:g}, asked for is {policy.confidence:g}"
     yield Check("confidence", confidence >= policy.confidence - SLACK, detail)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scrib_mlflow import evaluate_sets
-from scrib_mlflow.core import counts, inputs
+from scrib_mlflow.core import groups, inputs
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.counts import add_counts, count_sets
 from scrib_mlflow.core.reports import report_counts
@@ -34,7 +34,7 @@ def test_a_tally_counts_the_rows_of_each_claim_in_all_by_group_and_by_blocks(row
     sets, labels, codes = table[:, :3].astype(bool), table[:, 3], table[:, 4]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "BLOCK_ROWS", size)
-        patch.setattr(counts, "MANY_ROWS", size)
+        patch.setattr(groups, "MANY_ROWS", size)
         found = tally_sets(sets, labels, CLAIMS, codes if grouped else None)
     certain = sets.sum(axis=1) == 1
     for c, of in enumerate(claim.classes for claim in CLAIMS):
@@ -47,10 +47,9 @@ def test_a_tally_counts_the_rows_of_each_claim_in_all_by_group_and_by_blocks(row
                 ((own & certain & (codes == g)).sum(), (wrong & (codes == g)).sum())
                 for g in range(GROUPS)
             ]
-            assert found.groups.counts[c] == sum(n > 0 for n, _ in by_group)
-            assert found.groups.certain_squared[c] == sum(n**2 for n, _ in by_group)
-            assert found.groups.wrong_squared[c] == sum(e**2 for _, e in by_group)
-            assert found.groups.product[c] == sum(n * e for n, e in by_group)
+            counted = found.groups.by_claim[c]
+            found_by_group = sorted(zip(counted.certain, counted.wrong, strict=True))
+            assert found_by_group == sorted((n, e) for n, e in by_group if n)
     assert (found.groups is not None) == grouped
     assert not grouped or found.groups.total == len(set(codes.tolist()))
     assert found.n.dtype == np.int64

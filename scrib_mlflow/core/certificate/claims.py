@@ -1,34 +1,49 @@
 """The certificate: what certify rows prove about the risks of a rule that was fixed before them.
 
 Each risk with a target is a claim (c of them). Its null hypothesis "the risk is above its target"
-is tested by the exact binomial tail; by effective counts where rows come in groups, and by bets
-where rows are weighted. All claims must pass; `path` tests one rule after another.
+is tested by the exact binomial tail, on as many rows as an acceptance plan takes; as `core.groups`
+says where rows come in groups, and by bets where rows are weighted. All claims must pass; `path`
+tests one rule after another.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from scrib_mlflow.core import counts, inputs, targets
-from scrib_mlflow.core.bounds import binomial_tail, risk_upper, risk_upper_kl
-from scrib_mlflow.core.counts import LEAST_GROUPS, GroupSums
+from scrib_mlflow.core import counts, groups as grouping, inputs, targets
+from scrib_mlflow.core.bounds import acceptance_rows, binomial_tail, risk_upper, risk_upper_kl
+from scrib_mlflow.core.groups import LEAST_GROUPS, GroupCounts, GroupSums, GroupTest, TestName
 from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Labels
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 from scrib_mlflow.core.targets import Constraint, Target, claim_targets, claimed
-from scrib_mlflow.errors import InvalidWeightsError
+from scrib_mlflow.errors import InvalidDataError, InvalidWeightsError
 from scrib_mlflow.messages import percent
 
 SHARES = np.linspace(0.05, 0.99, 20)  # of the highest bet; each is best for another true risk
+ROUNDING = 1e-9
+MANY_LAST = 1000  # rows at the end of an order that are looked at together
 Status = Literal[
     "certified", "passes alone", "not certified", "silent", "no data", "too few groups"
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSums:
+    """What the groups of one claim add up to, each capped: n_i certain and e_i wrong rows."""
+
+    certain: float  # sum of n_i
+    wrong: float  # sum of e_i
+    certain_squared: float  # sum of n_i^2
+    wrong_squared: float  # sum of e_i^2
+    product: float  # sum of n_i e_i
+    log_capital: float | None  # of the exact test's bets at their best; None where it was not made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +56,7 @@ class Claim:
     n: int
     n_certain: int
     n_wrong: int
-    risk: float  # NaN without certain rows
+    risk: float  # of what is claimed, so of capped rows where groups are; NaN without certain rows
     p_value: float  # of "the risk is above its target"; 1 without certain rows
     risk_upper: float  # by itself; 1 without certain rows, NaN where rows are weighted
     risk_upper_simultaneous: float  # of all claims at once
@@ -49,8 +64,11 @@ class Claim:
     status: Status
     n_groups: int | None = None  # groups with certain rows; None where rows are not grouped
     n_effective: float | None = None  # independent rows that the certain ones are worth
-    p_value_iid: float | None = None  # as if the rows of a group were independent
+    p_value_iid: float | None = None  # of all certain rows, as if independent: descriptive
     risk_upper_iid: float | None = None
+    n_tested: int | None = None  # certain rows that the acceptance plan tests; None if groups do
+    n_tested_wrong: int | None = None  # of these
+    group_sums: ClaimSums | None = None  # from which the p-value follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +83,13 @@ class Certificate:
     level: float  # the error probability spent: 1 - confidence
     passed: bool
     p_value: float  # the highest of the claims'
-    approximate: bool  # rows are grouped
+    approximate: bool  # rows are grouped, and tested by the design effect
     n_groups: int | None
     claims: tuple[Claim, ...]
     waived: tuple[str, ...]  # classes of which nothing is claimed
+    group_test: TestName | None = None  # None where rows are not grouped
+    group_cap: int | None = None  # rows of a claim that a group counts for at most
+    max_group_rows: int | None = None  # that any group has, as declared; groups count in full then
 
 
 def certify_sets(
@@ -83,9 +104,13 @@ def certify_sets(
     risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
     waive: Sequence[str] = (),
     groups: ArrayLike | None = None,
+    group_cap: int | None = None,
+    group_test: TestName = "approximate",
+    max_group_rows: int | None = None,
     sample_weight: ArrayLike | None = None,
     max_weight: float | None = None,
     trust: ArrayLike | None = None,
+    seed: int = 0,
 ) -> Certificate:
     """Prove on labelled rows that a rule keeps its risk targets, or say where that fails.
 
@@ -102,13 +127,25 @@ def certify_sets(
     confidence : float
         Between 0.5 and 1.
     groups : (n,) array, optional
-        Which rows belong together, such as the patient of each row. The certificate is approximate
-        then, and needs 30 groups with certain rows of each claim.
+        Which rows belong together, such as the patient of each row.
+    group_cap : int, optional
+        How many certain rows of a class one group counts for at most, fixed before these rows were
+        looked at; groups with more count for as many, their errors in proportion. Needed with
+        groups, unless `max_group_rows` is given: large groups may be the risky ones, and those that
+        are not among these rows could decide the risk.
+    group_test : "approximate" or "exact"
+        By the design effect, which needs 30 groups with certain rows of each claim, or by bets
+        that hold for any groups and prove less.
+    max_group_rows : int, optional
+        The most certain rows of a class that any group has, declared beforehand. The risk of rows
+        is claimed then, without a cap; only the exact test can do that.
     sample_weight : (n,) array, optional
         Weights that make the rows stand for others, as a function of the row. Other weights than 0
         and 1 need `max_weight`; upper bounds are NaN then.
     max_weight : float, optional
         The highest weight that a row can have, fixed before the weights were looked at.
+    seed : int
+        Of the random order in which rows are tested.
 
     Returns
     -------
@@ -126,8 +163,14 @@ def certify_sets(
         waive=waive,
     )
     constraints = targets.make_constraints(wanted, rows.classes)
-    codes = None if groups is None else counts.check_groups(groups, len(rows.used))[rows.used]
-    tally = tally_sets(sets, rows.labels, constraints, codes, shares)
+    codes, how = None, None
+    if groups is not None:
+        codes = grouping.check_groups(groups, len(rows.used))[rows.used]
+        how = grouping.make_group_test(group_test, group_cap, max_group_rows)
+    order = np.random.default_rng(inputs.check_seed(seed)).permutation(len(rows.labels))
+    tally = tally_sets(
+        sets, rows.labels, constraints, codes, shares, group_test=how, order=order, level=level
+    )
     return make_certificate(tally, constraints, rows.classes, level=level, waived=waive)
 
 
@@ -143,13 +186,15 @@ def make_certificate(
     p = p_values(tally, constraints, level=level)
     passed = passes(tally, p, level)
     numbers = _numbers(tally, constraints, level)
-    groups = tally.groups
+    groups, tested = tally.groups, tally.tested
+    how = None if groups is None else groups.test
+    cap = None if how is None else int(how.cap) if np.isfinite(how.cap) else None
     return Certificate(
         confidence=1.0 - level,
         level=level,
         passed=passed,
         p_value=float(p.max()) if len(p) else 1.0,
-        approximate=groups is not None,
+        approximate=how is not None and not how.exact,
         n_groups=None if groups is None else groups.total,
         claims=tuple(
             Claim(
@@ -161,7 +206,10 @@ def make_certificate(
                 n_wrong=int(tally.n_wrong[c]),
                 p_value=float(p[c]),
                 status=_status(tally, c, alone=bool(p[c] <= level), passed=passed),
-                n_groups=None if groups is None else int(groups.counts[c]),
+                n_groups=None if groups is None else len(groups.by_claim[c].certain),
+                n_tested=None if tested is None else int(tested.n[c]),
+                n_tested_wrong=None if tested is None else int(tested.n_wrong[c]),
+                group_sums=None if groups is None else _claim_sums(groups, c, constraint.target),
                 **{  # NAN, so that results equal themselves
                     name: NAN if np.isnan(values[c]) else float(values[c])
                     for name, values in numbers.items()
@@ -170,6 +218,22 @@ def make_certificate(
             for c, constraint in enumerate(claimed(constraints))
         ),
         waived=tuple(name for name in classes if name in set(map(str, waived))),
+        group_test=None if how is None else "exact" if how.exact else "approximate",
+        group_cap=cap if how is not None and not how.declared else None,
+        max_group_rows=cap if how is not None and how.declared else None,
+    )
+
+
+def _claim_sums(groups: Grouped, c: int, target: float) -> ClaimSums:
+    counted, (cap, exact, _) = groups.by_claim[c], groups.test
+    sums = grouping.sum_groups([counted])
+    return ClaimSums(
+        certain=float(sums.certain[0]),
+        wrong=float(sums.wrong[0]),
+        certain_squared=float(sums.certain_squared[0]),
+        wrong_squared=float(sums.wrong_squared[0]),
+        product=float(sums.product[0]),
+        log_capital=grouping.log_capital(counted, cap, target) if exact else None,
     )
 
 
@@ -190,15 +254,22 @@ def _numbers(tally: Tally, constraints: Sequence[Constraint], level: float) -> d
         "risk_upper": _upper(tally, level),
         "risk_upper_simultaneous": _upper(tally, each),
         "risk_upper_kl": risk_upper_kl(wrong, certain, 1 - level),
+        "p_value_iid": binomial_tail(certain, wrong, claim_targets(constraints)),
+        "risk_upper_iid": risk_upper(wrong, certain, 1 - level),
     }
     if tally.groups is not None:
-        numbers["n_effective"] = independent_counts(tally, level)[0]
-        numbers["p_value_iid"] = binomial_tail(certain, wrong, claim_targets(constraints))
-        numbers["risk_upper_iid"] = risk_upper(wrong, certain, 1 - level)
+        sums = grouping.sum_groups(tally.groups.by_claim)
+        unknown = np.full(len(certain), NAN)
+        numbers["risk"] = np.divide(sums.wrong, sums.certain, out=unknown, where=certain > 0)
+        numbers["n_effective"] = grouping.effective_counts(sums, level)[0]
     return numbers
 
 
 def _upper(tally: Tally, level: float) -> Floats:
+    if tally.groups is not None and tally.groups.test.exact:
+        cap = tally.groups.test.cap
+        by_claim = tally.groups.by_claim
+        return np.array([grouping.exact_upper(counted, cap, level) for counted in by_claim])
     return np.maximum.reduce([risk_upper(e, n, 1 - level) for n, e in _worth(tally, level)])
 
 
@@ -207,7 +278,7 @@ def _status(tally: Tally, c: int, *, alone: bool, passed: bool) -> Status:
         return "no data"
     if tally.n_certain[c] == 0:
         return "silent"
-    if tally.groups is not None and tally.groups.counts[c] < LEAST_GROUPS:
+    if tally.groups is not None and not tally.groups.enough(c):
         return "too few groups"
     if passed:
         return "certified"
@@ -221,14 +292,34 @@ class Bets(NamedTuple):
     risk: Floats  # (c,) NaN without certain rows
 
 
+class Grouped(NamedTuple):
+    """Certain and wrong rows by group, and how they are to be tested."""
+
+    test: GroupTest
+    total: int  # groups with any row
+    by_claim: tuple[GroupCounts, ...]
+
+    def enough(self, c: int) -> bool:
+        """Return whether a claim has groups enough for its test; bets know that themselves."""
+        return self.test.exact or len(self.by_claim[c].certain) >= LEAST_GROUPS
+
+
+class Tested(NamedTuple):
+    """The certain rows of each claim that an acceptance plan tests, counted."""
+
+    n: Ints  # (c,)
+    n_wrong: Ints  # (c,)
+
+
 class Tally(NamedTuple):
-    """Rows of each claim, counted; with sums over groups, or with bets where rows are weighted."""
+    """Rows of each claim, counted; with groups, or with bets where rows are weighted."""
 
     n: Ints  # (c,)
     n_certain: Ints  # (c,)
     n_wrong: Ints  # (c,) certain rows whose member is another class
-    groups: GroupSums | None = None
+    groups: Grouped | None = None
     bets: Bets | None = None
+    tested: Tested | None = None  # None where all certain rows are
 
 
 def tally_sets(
@@ -237,10 +328,29 @@ def tally_sets(
     constraints: Sequence[Constraint],
     groups: Ints | None = None,  # (n,) codes from 0
     weights: Floats | None = None,  # (n,) shares of the highest possible weight
+    *,
+    group_test: GroupTest | None = None,
+    order: Ints | None = None,  # (n,) row numbers, in an order like chance
+    level: float = 0.05,
 ) -> Tally:
-    """Count the rows of each claim."""
+    """Count the rows of each claim.
+
+    With an order, an acceptance plan for tests at a level takes the first certain rows of each
+    claim; neither it nor the test of groups may depend on what the rows show.
+    """
     certain, wrong = counts.certain_and_wrong(sets, labels)
-    return tally_answers(certain, wrong, labels, constraints, sets.shape[1], groups, weights)
+    k = sets.shape[1]
+    plan = None if order is None else AcceptancePlan(order, level)
+    return tally_answers(
+        certain, wrong, labels, constraints, k, groups, weights, group_test=group_test, plan=plan
+    )
+
+
+class AcceptancePlan(NamedTuple):
+    """Which certain rows are tested: the first in an order, as many as a test at a level needs."""
+
+    order: Ints  # (n,) row numbers
+    level: float
 
 
 def tally_answers(
@@ -251,18 +361,32 @@ def tally_answers(
     k: int,
     groups: Ints | None = None,  # (n,) codes from 0
     weights: Floats | None = None,  # (n,) shares of the highest possible weight
+    *,
+    group_test: GroupTest | None = None,
+    plan: AcceptancePlan | None = None,  # for rows that have neither groups nor weights
 ) -> Tally:
     """Count the rows of each claim, of which it is known whether they are certain and wrong."""
     members = targets.claim_members(constraints, k)
     n, n_certain, n_wrong = (
         members @ inputs.class_sizes(labels, k, rows) for rows in (None, certain, wrong)
     )
-    rows = (member[labels] & certain for member in members.astype(np.bool_))
     if groups is not None:
-        return Tally(n, n_certain, n_wrong, groups=counts.sum_groups(groups, wrong, rows))
+        rows = (member[labels] & certain for member in members.astype(np.bool_))
+        how = group_test or GroupTest()
+        by_claim = grouping.count_groups(groups, wrong, rows, np.inf if how.declared else how.cap)
+        if how.declared:
+            _check_declared(by_claim, how.cap)
+        total = len(np.unique(groups))
+        return Tally(n, n_certain, n_wrong, groups=Grouped(how, total, by_claim))
     if weights is None:
-        return Tally(n, n_certain, n_wrong)
+        if plan is None:
+            return Tally(n, n_certain, n_wrong)
+        tested = _take_tested(
+            n_certain, n_wrong, certain, wrong, labels, constraints, members, plan
+        )
+        return Tally(n, n_certain, n_wrong, tested=tested)
     winnings, risks = [], []
+    rows = (member[labels] & certain for member in members.astype(np.bool_))
     for of, target in zip(rows, claim_targets(constraints), strict=True):
         winnings.append(log_winnings(weights[of], wrong[of], target))
         risks.append(np.average(wrong[of], weights=weights[of]) if of.any() else NAN)
@@ -287,7 +411,49 @@ def p_values(tally: Tally, constraints: Sequence[Constraint], *, level: float) -
     if tally.bets is not None:
         return bet_p_values(tally.bets.winnings)
     limits = claim_targets(constraints)
+    if tally.groups is not None and tally.groups.test.exact:
+        each = zip(tally.groups.by_claim, limits, strict=True)
+        cap = tally.groups.test.cap
+        return np.exp([-grouping.log_capital(counted, cap, target) for counted, target in each])
     return np.maximum.reduce([binomial_tail(*worth, limits) for worth in _worth(tally, level)])
+
+
+def group_test_of(certificate: Certificate | None) -> GroupTest | None:
+    """Return how a certificate tested groups; None where it did not, or did not cap them."""
+    if certificate is None or certificate.group_test is None:
+        return None
+    declared, exact = certificate.max_group_rows, certificate.group_test == "exact"
+    cap = certificate.group_cap if declared is None else declared
+    return None if cap is None else GroupTest(cap, exact, declared is not None)
+
+
+def recomputed_p_value(claim: Claim, level: float) -> float:
+    """Return the p-value that a claim's own counts give; 1 where they cannot be true."""
+    sums, target = claim.group_sums, claim.target
+    if sums is None:
+        n, wrong = claim.n_certain, claim.n_wrong
+        if claim.n_tested is not None and claim.n_tested_wrong is not None:
+            n, wrong = claim.n_tested, claim.n_tested_wrong
+            others = claim.n_certain - n
+            planned = n == acceptance_rows(claim.n_certain, target, level)
+            if not (planned and 0 <= claim.n_wrong - wrong <= others):
+                return 1.0
+        return float(binomial_tail(n, wrong, target)) if 0 <= wrong <= n else 1.0
+    groups = claim.n_groups or 0
+    # n_i is at least 1, and by Cauchy and Schwarz squares are at least what equal groups have
+    possible = groups <= sums.certain <= claim.n_certain + ROUNDING
+    possible &= 0 <= sums.wrong <= sums.certain + ROUNDING
+    possible &= sums.certain**2 <= groups * sums.certain_squared * (1 + ROUNDING)
+    possible &= sums.wrong**2 <= groups * sums.wrong_squared * (1 + ROUNDING)
+    possible &= sums.wrong_squared <= sums.wrong * sums.certain
+    if not possible:
+        return 1.0
+    if sums.log_capital is not None:
+        most = groups * -np.log1p(-target)  # nothing wrong, and all of it staked
+        return float(np.exp(-sums.log_capital)) if sums.log_capital <= most else 1.0
+    numbers = (groups, *list(astuple(sums))[:5])
+    worth = group_worth(GroupSums(*(np.array([number]) for number in numbers)), level)
+    return max(float(binomial_tail(n, wrong, target)[0]) for n, wrong in worth)
 
 
 def bet_p_values(winnings: Floats) -> Floats:
@@ -296,26 +462,23 @@ def bet_p_values(winnings: Floats) -> Floats:
     return np.exp(-np.maximum(evidence, 0.0))
 
 
-def independent_counts(tally: Tally, level: float) -> tuple[Floats, Floats]:
-    """Return certain and wrong rows of each claim, as many as they are worth if independent."""
-    if tally.groups is not None:
-        return counts.effective_counts(tally.n_certain, tally.n_wrong, tally.groups, level)
-    return tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
-
-
 def _worth(tally: Tally, level: float) -> list[tuple[Floats, Floats]]:
-    """Return certain and wrong rows as if independent, of which the least favourable ones count.
+    """Return certain and wrong rows as if independent, of which the least favourable ones count."""
+    if tally.groups is not None:
+        return group_worth(grouping.sum_groups(tally.groups.by_claim), level)
+    n, wrong = (tally.n_certain, tally.n_wrong) if tally.tested is None else tally.tested
+    return [(n.astype(np.float64), wrong.astype(np.float64))]
+
+
+def group_worth(sums: GroupSums, level: float) -> list[tuple[Floats, Floats]]:
+    """Return what grouped rows are worth, and what they would be without an error.
 
     A few scattered errors make the rows of a group look independent, which they may not be: more
-    errors must never prove more than none would. So groups count without errors as well.
+    errors must never prove more than none would.
     """
-    worth = [independent_counts(tally, level)]
-    if tally.groups is not None:
-        none = np.zeros_like(tally.groups.product)
-        sums = tally.groups._replace(wrong_squared=none, product=none)
-        no_errors = tally._replace(n_wrong=np.zeros_like(tally.n_wrong), groups=sums)
-        worth.append(independent_counts(no_errors, level))
-    return worth
+    return [
+        grouping.effective_counts(each, level) for each in (sums, grouping.without_errors(sums))
+    ]
 
 
 def passes(tally: Tally, p: Floats, level: float) -> bool:
@@ -325,7 +488,7 @@ def passes(tally: Tally, p: Floats, level: float) -> bool:
     claim which is false. So there is no factor for the number of claims. Claims with too few groups
     never pass, nor does a rule of which nothing is claimed.
     """
-    enough = tally.groups is None or bool((tally.groups.counts >= LEAST_GROUPS).all())
+    enough = tally.groups is None or all(map(tally.groups.enough, range(len(p))))
     return enough and len(p) > 0 and bool((p <= level).all())
 
 
@@ -342,16 +505,53 @@ def refuted(tally: Tally, constraints: Sequence[Constraint], level: float) -> Re
     One claim is enough to refute a rule, so each is tested at level / claims.
     """
     each = level / max(len(tally.n), 1)
-    certain, wrong = independent_counts(tally, each)
+    certain, wrong = tally.n_certain.astype(np.float64), tally.n_wrong.astype(np.float64)
     if tally.groups is not None:  # one group says nothing of groups; better refute too much then
-        known = tally.groups.counts >= 2
-        certain = np.where(known, certain, tally.n_certain)
-        wrong = np.where(known, wrong, tally.n_wrong)
+        sums = grouping.sum_groups(tally.groups.by_claim)
+        worth, worth_wrong = grouping.effective_counts(sums, each)
+        certain = np.where(sums.groups >= 2, worth, certain)
+        wrong = np.where(sums.groups >= 2, worth_wrong, wrong)
     some = wrong > 0
     right = np.where(some, certain - wrong, 0.0)
     tail = special.betainc(np.where(some, wrong, 1.0), right + 1, claim_targets(constraints))
     p = np.where(some, tail, 1.0)
     return Refutation(p, p <= each)
+
+
+def _take_tested(
+    n_certain: Ints,  # (c,)
+    n_wrong: Ints,  # (c,)
+    certain: Bools,  # (n,)
+    wrong: Bools,  # (n,)
+    labels: Labels,  # (n,)
+    constraints: Sequence[Constraint],
+    members: Ints,  # (c, k)
+    plan: AcceptancePlan,
+) -> Tested:
+    """Return the rows that an acceptance plan tests: all but the last few in its order."""
+    tested, tested_wrong = n_certain.copy(), n_wrong.copy()
+    for c, target in enumerate(claim_targets(constraints)):
+        tested[c] = acceptance_rows(int(n_certain[c]), float(target), plan.level)
+        left, last = int(n_certain[c] - tested[c]), 0
+        while left:
+            step = max(2 * left, MANY_LAST)
+            rows = plan.order[max(len(plan.order) - last - step, 0) : len(plan.order) - last][::-1]
+            last += step
+            rows = rows[certain[rows] & members[c, labels[rows]].astype(np.bool_)][:left]
+            tested_wrong[c] -= np.count_nonzero(wrong[rows])
+            left -= len(rows)
+    return Tested(tested, tested_wrong)
+
+
+def _check_declared(by_claim: Sequence[GroupCounts], declared: float) -> None:
+    """Raise where a group has more certain rows of a claim than any should have."""
+    most = max(counted.certain.max(initial=0.0) for counted in by_claim)
+    if most > declared:
+        raise InvalidDataError(
+            f"a group has {most:,.0f} certain rows of one claim, but max_group_rows = "
+            f"{declared:,.0f} says that none has more; give group_cap in its place, or find "
+            "a number that no group can exceed and certify on rows not looked at before"
+        )
 
 
 def check_shares(rows: Labelled, max_weight: float | None, *, grouped: bool) -> Floats | None:

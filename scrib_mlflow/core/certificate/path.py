@@ -22,6 +22,7 @@ from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.certificate import steps
 from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certificate
 from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
+from scrib_mlflow.core.groups import check_groups
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
@@ -78,6 +79,7 @@ def draw_path(
     confidence: float = 0.95,
     path_scores: ArrayLike | None = None,
     groups: ArrayLike | None = None,
+    group_cap: int | None = None,
     sample_weight: ArrayLike | None = None,
     seed: int = 0,
     threads: int | None = None,
@@ -108,6 +110,8 @@ def draw_path(
     groups : (n,) array, optional
         Which fit rows belong together. The path then expects that certify rows come in such groups
         too, and that the certificate counts them as fewer.
+    group_cap : int, optional
+        How many certain rows of a class one group will count for at most.
     sample_weight : (n,) array, optional
         How many rows each fit row stands for, where they are a sample of more; 0 leaves a row out.
         Weights of `path_scores` are 1.
@@ -170,8 +174,9 @@ def draw_path(
         threads=inputs.count_threads(threads),
     )
     if groups is not None:
-        codes = counts.check_groups(groups, len(rows.used))[rows.used]
-        problem = steps.expect_groups(problem, steps.find_pilot(problem), rows, codes)
+        codes = check_groups(groups, len(rows.used))[rows.used]
+        cap = np.inf if group_cap is None else group_cap
+        problem = steps.expect_groups(problem, steps.find_pilot(problem), rows, codes, cap)
     if certify_rows >= MANY_ROWS:
         problem = expect_errors(problem, steps.find_pilot(problem), rows, recalibration)
     return Path(

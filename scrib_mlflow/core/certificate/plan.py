@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from scrib_mlflow.core.bounds import allowed_errors, chance_within
-from scrib_mlflow.core.counts import LEAST_GROUPS
+from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.core.inputs import as_number
 
 MOST_ROWS = 2_000_000  # where the search for enough rows gives up

@@ -73,6 +73,18 @@ def order_rows(
     return order
 
 
+def testing_order(order: NDArray[np.uint64], labels: Labels) -> Ints:
+    """Return row numbers in the order in which an acceptance plan tests them.
+
+    Rows that are equal in both are equal to a rule too, so their order does not matter.
+    """
+    n = len(labels)
+    mixed = inputs.fill_rows(
+        n, np.uint64, lambda of: inputs.mix(order[of] + inputs.mix(labels[of]))
+    )
+    return np.argsort(mixed, kind="stable")
+
+
 def share(n: int, fraction: float) -> int:
     """Return how many of n rows (or groups) certify; both parts get one at least."""
     return min(max(math.floor(fraction * n + 0.5), 1), n - 1)

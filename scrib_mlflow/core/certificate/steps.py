@@ -19,6 +19,7 @@ from scrib_mlflow.core import counts
 from scrib_mlflow.core.bounds import ErrorTable, chance_within, smooth_errors, soft_errors
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
+from scrib_mlflow.core.groups import count_groups, design_effects, sum_groups
 from scrib_mlflow.core.inputs import Floats, Ints, Labelled, Progress, are_tied
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Margin, Objective, Problem, make_objective
 from scrib_mlflow.core.optimal import fit
@@ -76,20 +77,18 @@ HopefulStep = tuple[float, Step]
 
 
 def expect_groups(
-    problem: PathProblem, pilot: PathRule, rows: Labelled, groups: Ints
+    problem: PathProblem, pilot: PathRule, rows: Labelled, groups: Ints, cap: float
 ) -> PathProblem:
     """Return the problem with the design effects that a pilot rule has on labelled rows."""
     sets = make_sets(pilot, rows.scores)
     by_class = counts.count_rows(sets, rows)
     of_claims = [list(claim.classes) for claim in claimed(problem.constraints)]
     certain, wrong = counts.certain_and_wrong(sets, rows.labels)
-    sums = counts.sum_groups(
-        groups, wrong, (certain & np.isin(rows.labels, of) for of in of_claims), rows.weights
-    )
+    certain_of = (certain & np.isin(rows.labels, of) for of in of_claims)
+    sums = sum_groups(count_groups(groups, wrong, certain_of, cap, rows.weights))
     effects = np.ones(len(problem.constraints))
-    effects[[c.kind == "risk" for c in problem.constraints]] = counts.design_effects(
+    effects[[c.kind == "risk" for c in problem.constraints]] = design_effects(
         np.array([by_class.certain[of].sum() for of in of_claims]),
-        np.array([by_class.wrong[of].sum() for of in of_claims]),
         sums,
         more=problem.margin.certify_rows / float(rows.weights.sum()),
         level=1.0 - problem.margin.confidence,

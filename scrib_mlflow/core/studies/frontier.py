@@ -16,7 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
-from scrib_mlflow.core.counts import LEAST_GROUPS, certain_and_wrong, design_effects
+from scrib_mlflow.core.counts import certain_and_wrong
+from scrib_mlflow.core.groups import (
+    LEAST_GROUPS,
+    GroupTest,
+    design_effects,
+    sum_groups,
+    typical_rows,
+)
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Bools, Floats, Ints, Progress
 from scrib_mlflow.core.loss import Ambiguity, check_rule, make_problem
 from scrib_mlflow.core.reports import PartRates, measure_part
@@ -263,12 +270,14 @@ def expect_claims(
     expected: Expected,
 ) -> list[ExpectedClaim]:
     """Return what to expect of each claim, from what the sets do on held-out rows."""
-    tally = tally_sets(sets, labels, constraints, groups)
+    how = None if groups is None else GroupTest(typical_rows(groups, labels, constraints))
+    tally = tally_sets(sets, labels, constraints, groups, group_test=how)
     effects, least = np.ones(len(tally.n)), np.zeros(len(tally.n))
     if tally.groups is not None and expected.groups is not None:
         more = expected.groups / max(tally.groups.total, 1)
-        effects = design_effects(tally.n_certain, tally.n_wrong, tally.groups, more, expected.level)
-        n_groups = np.floor(more * tally.groups.counts).astype(np.int64).tolist()
+        sums = sum_groups(tally.groups.by_claim)
+        effects = design_effects(tally.n_certain, sums, more, expected.level)
+        n_groups = np.floor(more * sums.groups).astype(np.int64).tolist()
         some = [least_target(m, expected.level) if m >= LEAST_GROUPS else 1.0 for m in n_groups]
         least = np.array(some)
     claims = []

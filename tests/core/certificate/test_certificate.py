@@ -1,10 +1,13 @@
 """Certificates against scipy.stats, row-by-row loops, and the rates that they promise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
+from scrib_mlflow.core.bounds import acceptance_rows, allowed_errors
 from scrib_mlflow.core.certificate import (
     Tally,
     certify_path,
@@ -19,9 +22,10 @@ from scrib_mlflow.core.certificate.claims import (
     log_winnings,
     p_values,
     passes,
+    recomputed_p_value,
     refuted,
 )
-from scrib_mlflow.core.counts import GroupSums, effective_counts
+from scrib_mlflow.core.groups import GroupSums, effective_counts, sum_groups
 from scrib_mlflow.core.targets import Constraint, Targets, make_constraints
 from scrib_mlflow.errors import (
     InvalidDataError,
@@ -98,10 +102,11 @@ def test_rows_are_counted_claim_by_claim(data):
             (sum(codes[i] == g for i in certain), sum(codes[i] == g for i in wrong))
             for g in range(5)
         ]
-        assert tally.groups.counts[c] == sum(n > 0 for n, _ in by_group)
-        assert tally.groups.certain_squared[c] == sum(n**2 for n, _ in by_group)
-        assert tally.groups.wrong_squared[c] == sum(e**2 for _, e in by_group)
-        assert tally.groups.product[c] == sum(n * e for n, e in by_group)
+        sums = sum_groups(tally.groups.by_claim)
+        assert sums.groups[c] == sum(n > 0 for n, _ in by_group)
+        assert sums.certain_squared[c] == sum(n**2 for n, _ in by_group)
+        assert sums.wrong_squared[c] == sum(e**2 for _, e in by_group)
+        assert sums.product[c] == sum(n * e for n, e in by_group)
     assert tally.groups.total == len(set(codes.tolist()))
 
 
@@ -173,7 +178,8 @@ def test_bounds_of_disjoint_claims_are_sidaks_and_of_overlapping_ones_bonferroni
                 stats.beta.ppf(1 - each, wrong + 1, n - wrong)
             )
             assert claim.risk_upper_kl > claim.risk_upper
-            assert claim.n_groups is claim.n_effective is claim.p_value_iid is None
+            assert claim.n_groups is claim.n_effective is None
+            assert claim.p_value_iid == claim.p_value
 
 
 def test_refutation_pays_for_the_number_of_claims():
@@ -268,10 +274,10 @@ def test_false_certificates_of_groups_are_as_rare_as_documented(groups, icc, rat
     shape = 1 / icc - 1
     e = random.binomial(n, random.beta(0.1 * shape, 0.9 * shape, n.shape))
     held = np.full(runs, groups)
-    sums = GroupSums(groups, held, (n**2).sum(1), (e**2).sum(1), (n * e).sum(1))
     certain, wrong = n.sum(axis=1), e.sum(axis=1)
+    sums = GroupSums(held, certain, wrong, (n**2).sum(1), (e**2).sum(1), (n * e).sum(1))
     targets = np.full(runs, 0.1)
-    false = binomial_tail(*effective_counts(certain, wrong, sums, LEVEL), targets) <= LEVEL
+    false = binomial_tail(*effective_counts(sums, LEVEL), targets) <= LEVEL
     assert false.mean() == pytest.approx(rate, abs=0.012)
     assert (stats.binom.cdf(wrong, certain, 0.1) <= LEVEL).mean() > 0.13
 
@@ -368,7 +374,7 @@ def test_rows_of_weight_0_do_not_count_and_their_groups_neither():
     scores, labels = rows_of(60, 3)
     names = np.array([f"patient {i**2 % 61}" for i in range(100)], dtype=object)
     weights = (np.arange(100) >= 3).astype(float)
-    asked = {"classes": ["a", "b"], "waive": ["b"], "groups": names}
+    asked = {"classes": ["a", "b"], "waive": ["b"], "groups": names, "group_cap": 3}
     found = certify_sets(scores, labels, [0.5, 0.5], 0.1, sample_weight=weights, **asked)
     kept = certify_sets(
         scores[3:], labels[3:], [0.5, 0.5], 0.1, **asked | {"groups": names[3:].astype(str)}
@@ -380,7 +386,7 @@ def test_rows_of_weight_0_do_not_count_and_their_groups_neither():
 
 def test_groups_may_be_numbers_among_other_objects():
     scores, labels = rows_of(60, 3)
-    options = {"classes": ["a", "b"]}
+    options = {"classes": ["a", "b"], "group_cap": 1}
     mixed = np.array([np.int64(i) for i in range(99)] + ["last"], dtype=object)
     found = certify_sets(scores, labels, [0.5, 0.5], groups=mixed, **options)
     assert found == certify_sets(scores, labels, [0.5, 0.5], groups=np.arange(100), **options)
@@ -487,3 +493,98 @@ def test_one_group_refutes_as_if_its_rows_were_independent():
     labels, constraints = np.zeros(100, dtype=np.int32), make_constraints(Targets(), ("a", "b"))
     tally = tally_sets(sets, labels, constraints, np.zeros(100, dtype=np.int64))
     assert refuted(tally, constraints, 0.05).refuted[0]
+
+
+@pytest.mark.parametrize("target", [0.05, 0.1, 0.3])
+def test_an_acceptance_plan_is_exact_and_never_less_powerful(target):
+    for n in range(1, 400):
+        m = acceptance_rows(n, target, LEVEL)
+        all_rows, planned = (allowed_errors(target, n, 1 - LEVEL)[each] for each in (n, m))
+        assert all_rows == planned
+        if all_rows >= 0:
+            assert stats.binom.cdf(planned, m, target) <= LEVEL
+            assert stats.binom.cdf(planned, m, target / 2) >= stats.binom.cdf(
+                planned, n, target / 2
+            )
+            assert m == 1 or stats.binom.cdf(planned, m - 1, target) > LEVEL
+        else:
+            assert m == n
+
+
+def test_an_acceptance_plan_tests_the_first_rows_of_each_claim_in_its_order():
+    random = np.random.default_rng(3)
+    sets = np.eye(3, dtype=bool)[random.integers(0, 2, 5_000)]
+    sets[random.random(5_000) < 0.2] = True
+    labels, order = random.integers(0, 2, 5_000), random.permutation(5_000)
+    constraints = (*singles(0.55, 0.6), risk("overall", (0, 1, 2), 0.55))
+    tally = tally_sets(sets, labels, constraints, order=order, level=LEVEL)
+    for c, constraint in enumerate(constraints):
+        certain = [i for i in order if sets[i].sum() == 1 and labels[i] in constraint.classes]
+        n = acceptance_rows(len(certain), constraint.target, LEVEL)
+        assert tally.n_certain[c] == len(certain)
+        assert tally.tested.n[c] == n
+        assert tally.tested.n_wrong[c] == sum(not sets[i, labels[i]] for i in certain[:n])
+    found = make_certificate(tally, constraints, CLASSES, level=LEVEL)
+    for claim in found.claims:
+        tested = claim.n_tested_wrong, claim.n_tested, claim.target
+        assert claim.p_value == pytest.approx(stats.binom.cdf(*tested))
+        assert (claim.risk_upper <= claim.target) == (claim.p_value <= LEVEL)
+        assert claim.p_value_iid == pytest.approx(
+            stats.binom.cdf(claim.n_wrong, claim.n_certain, claim.target)
+        )
+        assert recomputed_p_value(claim, LEVEL) == pytest.approx(claim.p_value)
+
+
+def test_errors_after_the_tested_rows_do_not_fail_a_claim():
+    scores, labels = rows_of(100, 4)
+    found = certify_sets(scores, labels, [0.5, 0.5], 0.1, classes=["a", "b"], waive=["b"])
+    assert found.claims[0].n_tested == 89
+    late = np.random.default_rng(0).permutation(100)[-11:]  # the order of seed 0
+    scores[late] = [0.1, 0.9]
+    scores[np.setdiff1d(np.arange(100), late)] = [0.9, 0.1]
+    found = certify_sets(scores, labels, [0.5, 0.5], 0.1, classes=["a", "b"], waive=["b"])
+    claim = found.claims[0]
+    assert (claim.n_certain, claim.n_wrong, claim.n_tested, claim.n_tested_wrong) == (
+        100,
+        11,
+        89,
+        0,
+    )
+    assert found.passed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_tested_wrong": 0},
+        {"n_tested": 80},
+        {"n_wrong": 1},
+        {"n_certain": 200},
+    ],
+)
+def test_counts_that_were_changed_do_not_give_the_p_value(change):
+    scores, labels = rows_of(100, 3)
+    asked = {"classes": ["a", "b"], "waive": ["b"]}
+    claim = certify_sets(scores, labels, [0.5, 0.5], 0.1, **asked).claims[0]
+    assert claim.n_tested_wrong > 0
+    assert recomputed_p_value(claim, LEVEL) == claim.p_value
+    assert recomputed_p_value(replace(claim, **change), LEVEL) != claim.p_value
+
+
+@pytest.mark.parametrize("test", ["approximate", "exact"])
+def test_group_sums_give_the_p_value_and_no_others_do(test):
+    random = np.random.default_rng(2)
+    codes = np.repeat(np.arange(60), 5)
+    wrong = random.random(300) < 0.03
+    scores = np.column_stack([~wrong, wrong]) * 0.8 + 0.1
+    asked = {"classes": ["a", "b"], "waive": ["b"], "groups": codes, "group_cap": 4}
+    found = certify_sets(scores, np.zeros(300, int), [0.5, 0.5], 0.1, group_test=test, **asked)
+    claim = found.claims[0]
+    sums = claim.group_sums
+    assert recomputed_p_value(claim, LEVEL) == pytest.approx(claim.p_value, rel=1e-12)
+    changes = [{"wrong": 0.0}, {"certain": 1e4}, {"wrong_squared": 0.0}, {"certain_squared": 9.0}]
+    if test == "exact":
+        changes.append({"log_capital": 30.0})
+    for change in changes:
+        changed = replace(claim, group_sums=replace(sums, **change))
+        assert recomputed_p_value(changed, LEVEL) != pytest.approx(claim.p_value)

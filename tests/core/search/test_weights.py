@@ -7,7 +7,7 @@ from scrib_mlflow import draw_path, fit_optimal, predict_sets
 from scrib_mlflow.core.certificate.path import blur_scores
 from scrib_mlflow.core.certificate.split import class_quotas, class_weights, keep_rows
 from scrib_mlflow.core.certificate.steps import PathProblem, expect_groups
-from scrib_mlflow.core.counts import sum_groups
+from scrib_mlflow.core.groups import count_groups, sum_groups
 from scrib_mlflow.core.inputs import check_rows
 from scrib_mlflow.core.loss import Margin
 from scrib_mlflow.core.optimal import fit_recalibration, measure_gap
@@ -150,17 +150,18 @@ def test_groups_of_sampled_rows_are_summed_as_those_of_all_rows_on_average():
     certain = random.random(3_600) < 0.8
     wrong = certain & (random.random(3_600) < 0.3 * random.random(300)[groups])
     weight = np.where(np.arange(3_600) % 3 == 0, 1.0, 4.0)
-    wanted = sum_groups(groups, wrong, [certain])
+    wanted = sum_groups(count_groups(groups, wrong, [certain]))
     found = []
     for _ in range(400):
         kept = random.random(3_600) < 1 / weight
-        sums = sum_groups(groups[kept], wrong[kept], [certain[kept]], weight[kept])
+        counted = count_groups(groups[kept], wrong[kept], [certain[kept]], weights=weight[kept])
+        sums = sum_groups(counted)
         found.append([sums.certain_squared[0], sums.wrong_squared[0], sums.product[0]])
     mean, error = np.mean(found, axis=0), np.std(found, axis=0) / 20
     exact = np.array([wanted.certain_squared[0], wanted.wrong_squared[0], wanted.product[0]])
     assert (np.abs(mean - exact) < 4 * error).all()
     assert (error < 0.03 * exact).all()
-    ones = sum_groups(groups, wrong, [certain], np.ones(3_600))
+    ones = sum_groups(count_groups(groups, wrong, [certain], weights=np.ones(3_600)))
     assert [*map(np.ravel, ones)] == [*map(np.ravel, wanted)]
 
 
@@ -180,7 +181,7 @@ def test_groups_of_a_sample_are_expected_to_be_as_alike_as_those_of_all_rows():
 
     def effects(kept, weights):
         rows = check_rows(SCORES[kept], LABELS[kept], None, weights)
-        found = expect_groups(problem, pilot, rows, groups[kept])
+        found = expect_groups(problem, pilot, rows, groups[kept], np.inf)
         return np.array(found.margin.design_effects)
 
     whole = effects(slice(None), None)
