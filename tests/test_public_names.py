@@ -83,15 +83,15 @@ PARAMETERS = {
     "fit_shared_threshold": "scores labels options",
     "certify_sets": """
         scores labels rule risk_targets confidence classes overall_target risk_groups waive groups
-        sample_weight max_weight trust
+        group_cap group_test max_group_rows sample_weight max_weight trust seed
     """,
     "draw_path": """
         scores labels risk_targets rule certify_rows classes overall_target risk_groups
         max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
-        path_scores groups sample_weight seed threads progress
+        path_scores groups group_cap sample_weight seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
-    "tally_sets": "sets labels constraints groups weights",
+    "tally_sets": "sets labels constraints groups weights group_test order level",
     "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
     "calibrate": "model_uri data label parameters",
     "gate": "model_uri parameters",
@@ -125,10 +125,12 @@ FIELDS = {
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
-        risk_upper_kl status n_groups n_effective p_value_iid risk_upper_iid
+        risk_upper_kl status n_groups n_effective p_value_iid risk_upper_iid n_tested
+        n_tested_wrong group_sums
     """,
     "Certificate": """
-        confidence level passed p_value approximate n_groups claims waived
+        confidence level passed p_value approximate n_groups claims waived group_test group_cap
+        max_group_rows
     """,
     "Path": "classes steps recalibration n_rows seed",
     "Plan": "confidence level wanted chance abstention n_groups by_class",
@@ -162,15 +164,15 @@ TRIAL = """
 OPTIONS = {
     "Calibrate": """
         model_uri data label risk_targets overall_target confidence rule mode certify_fraction
-        certify_data path_data group key waive max_class_abstention candidate_coverage
-        require_certificate ledger classes scores_from score_transform penalty chance_weight
-        size_weight empty_weight seed registered_model_name alias max_fit_rows batch_rows engine
-        spark_options
+        certify_data path_data group group_cap group_test max_group_rows key waive
+        max_class_abstention candidate_coverage require_certificate ledger classes scores_from
+        score_transform penalty chance_weight size_weight empty_weight seed registered_model_name
+        alias max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target confidence waive
         max_abstention max_class_abstention max_abstention_increase allow_overlap ledger group
-        batch_rows engine spark_options
+        group_cap group_test batch_rows engine spark_options
     """,
     "Plan": """
         data label risk_targets confidence certify_fraction group waive abstention risk_share
@@ -262,7 +264,7 @@ def test_artifacts_of_a_calibration_are_those_promised(calibrated):
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
-    assert found["schema_version"] == 3
+    assert found["schema_version"] == 4
     assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
     assert list(found["gap"]) == ["abstention_rate", "bound", "bound_at_risks", "n_rows"]

@@ -65,7 +65,8 @@ def _adds_up(record: SetClassifier, certificate: Certificate) -> bool:
         return False
     passed = test.p_values[: test.chosen + 1]
     return (
-        len(passed) > test.chosen
+        (record.group is None) == (certificate.n_groups is None)
+        and len(passed) > test.chosen
         and max(passed) <= certificate.level <= 1 - record.confidence + SLACK
         and abs(passed[-1] - certificate.p_value) <= SLACK
         and all(_claim_holds(claim, certificate) for claim in certificate.claims)
@@ -104,6 +105,11 @@ def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
             f"every target is kept, at confidence {certificate.confidence:g}{about}"
             f" (p = {certificate.p_value:.2g})"
         )
+        if certificate.group_cap is not None:
+            detail += (
+                f"; each {record.group} counts for at most {certificate.group_cap:,} "
+                f"row{'s' * (certificate.group_cap > 1)} of a class"
+            )
     else:
         detail = "; ".join(reasons(certificate))
     holds = certificate is not None and record.certified and not _is_uncapped(certificate)

@@ -13,6 +13,7 @@ from scipy import stats
 
 import scrib_mlflow
 from scrib_mlflow.cli import main
+from scrib_mlflow.core.bounds import acceptance_rows
 from scrib_mlflow.errors import ScribError
 from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 
@@ -56,7 +57,10 @@ def test_the_certificate_is_the_binomial_test_of_the_served_rule_on_rows_the_pat
         own = certain & (labels == j)
         wrong = own & ~sets[:, j]
         assert (claim.n_certain, claim.n_wrong) == (own.sum(), wrong.sum())
-        assert claim.p_value == pytest.approx(stats.binom.cdf(wrong.sum(), own.sum(), 0.1))
+        assert claim.p_value_iid == pytest.approx(stats.binom.cdf(wrong.sum(), own.sum(), 0.1))
+        assert claim.n_tested == acceptance_rows(claim.n_certain, 0.1, record.certificate.level)
+        tested = claim.n_tested_wrong, claim.n_tested
+        assert claim.p_value == pytest.approx(stats.binom.cdf(*tested, 0.1))
         assert claim.p_value <= 0.05
         assert claim.status == "certified"
 
@@ -175,6 +179,47 @@ def test_groups_stay_together_and_the_certificate_says_that_it_is_approximate(mi
     version = mlflow.MlflowClient().get_model_version(done.name, done.version)
     assert "approximate" in version.description
     assert math.isnan(record.certify_report.by_class["easy"].risk_upper_kl)
+
+
+def test_each_group_counts_for_at_most_its_cap_and_every_text_says_so(mixture):
+    grouped(120, 25, seed=4).to_parquet("rows.parquet")
+    record = calibrate(group="patient").classifier
+    fitted = pd.read_parquet("rows.parquet").groupby(["patient", "label"]).size()
+    certificate = record.certificate
+    assert certificate.group_test == "approximate"
+    assert 1 <= certificate.group_cap <= fitted.groupby("label").median().min() + 1
+    for claim in certificate.claims:
+        assert claim.group_sums.certain <= claim.n_groups * certificate.group_cap
+        assert claim.group_sums.certain <= claim.n_certain
+    done = calibrate(group="patient", group_cap=3, group_test="exact", risk_targets=0.3)
+    certificate = done.classifier.certificate
+    assert done.classifier.certified
+    assert (certificate.group_cap, certificate.group_test) == (3, "exact")
+    assert not certificate.approximate
+    version = mlflow.MlflowClient().get_model_version(done.name, done.version)
+    assert (version.tags["scrib.group_cap"], version.tags["scrib.group_test"]) == ("3", "exact")
+    sentence = "each patient counts for at most 3 rows of a class"
+    assert sentence in version.description
+    assert sentence in read_artifact(done.run_id, "report.html")
+    rows = calibrate(group="patient", max_group_rows=25, group_test="exact", risk_targets=0.4)
+    assert rows.classifier.certificate.max_group_rows == 25
+    passed = scrib_mlflow.gate(done.model_uri, alias="champion")
+    assert passed.decision.passed
+    assert sentence in {check.name: check.detail for check in passed.decision.checks}["certified"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"group_cap": 3}, "group_cap is about groups"),
+        ({"group_test": "exact"}, "group_test is about groups"),
+        ({"group": "patient", "max_group_rows": 9}, "add group_test=exact"),
+        ({"group": "patient", "group_cap": 3, "max_group_rows": 9}, "exclude each other"),
+    ],
+)
+def test_options_about_groups_that_cannot_be_meant_are_refused(options, text):
+    with pytest.raises(ScribError, match=text):
+        calibrate(**options)
 
 
 def test_fewer_than_30_groups_never_certify(mixture):

@@ -135,8 +135,13 @@ def test_fresh_certificates_heed_groups_and_spend(certified):
     done = scrib_mlflow.gate(f"models:/{NAME}/1", **fresh)
     assert not failed(done)
     assert done.decision.fresh.certificate.level == pytest.approx(0.0304, abs=1e-4)
-    done = scrib_mlflow.gate(f"models:/{NAME}/1", group="site", **fresh)
+    with pytest.raises(ScribError, match="groups need group_cap"):
+        scrib_mlflow.gate(f"models:/{NAME}/1", group="site", **fresh)
+    with pytest.raises(ScribError, match="group_cap is for evidence=fresh"):
+        scrib_mlflow.gate(f"models:/{NAME}/1", group_cap=9)
+    done = scrib_mlflow.gate(f"models:/{NAME}/1", group="site", group_cap=30, **fresh)
     assert failed(done) == ["fresh certificate"]
+    assert done.decision.fresh.certificate.group_cap == 30
     assert {claim.status for claim in done.decision.fresh.certificate.claims} == {"too few groups"}
     assert done.decision.fresh.use.number == 2  # with groups it is another test
     assert done.decision.fresh.certificate.level == pytest.approx(0.0076, abs=1e-4)

@@ -3,12 +3,13 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from scipy import stats
 
 import scrib_mlflow
 from scrib_mlflow import ThresholdRule
-from scrib_mlflow.core.certificate import Certificate, Claim
+from scrib_mlflow.core.certificate import Certificate, Claim, certify_sets
 from scrib_mlflow.core.reports import ClassReport, SetReport
 from scrib_mlflow.core.rules import Fit
 from scrib_mlflow.errors import ScribError
@@ -23,6 +24,7 @@ from tests.models import CLASSES
 NAN = math.nan
 TARGET, LEVEL = 0.1, 0.05
 CERTAIN, WRONG = 400, 20  # of each class; five percent wrong prove at most ten
+P_OVERALL = float(stats.binom.cdf(1, CERTAIN, 0.04))
 P = float(stats.binom.cdf(WRONG, CERTAIN, TARGET))
 UPPER = float(stats.beta.ppf(1 - LEVEL, WRONG + 1, CERTAIN - WRONG))
 ROWS = DataRecord(source="rows.parquet", digest="d" * 32, n_rows=1500, n_used=1500)
@@ -152,7 +154,44 @@ OVERALL = replace(
     overall_target=0.04,
     certificate=replace(
         WAIVED.certificate,
-        claims=(*WAIVED.certificate.claims, claim("overall", target=0.04, n_wrong=1)),
+        claims=(
+            *WAIVED.certificate.claims,
+            claim("overall", target=0.04, n_wrong=1, p_value=P_OVERALL),
+        ),
+    ),
+)
+
+
+def by_groups(**options):
+    """Return a record whose rows come in 60 groups, of 8 rows of each class."""
+    labels = np.tile(np.repeat([0, 1, 2], 8), 60)
+    scores = np.eye(3)[np.where(np.arange(len(labels)) % 101, labels, (labels + 1) % 3)]
+    found = certify_sets(
+        scores,
+        labels,
+        [0.5] * 3,
+        TARGET,
+        classes=CLASSES,
+        groups=np.repeat(np.arange(60), 24),
+        **options,
+    )
+    assert found.passed
+    path = replace(PATH, p_values=(found.p_value / 9, found.p_value))
+    return replace(RECORD, group="patient", certificate=found, path=path)
+
+
+GROUPED = {"approximate": by_groups(group_cap=5)}
+GROUPED["exact"] = by_groups(group_cap=5, group_test="exact")
+GROUPED["declared"] = by_groups(max_group_rows=8, group_test="exact")
+UNCAPPED = replace(  # as versions before the cap wrote it
+    GROUPED["approximate"],
+    certificate=replace(
+        GROUPED["approximate"].certificate,
+        group_cap=None,
+        group_test=None,
+        claims=tuple(
+            replace(each, group_sums=None) for each in GROUPED["approximate"].certificate.claims
+        ),
     ),
 )
 POLICY = Policy(
@@ -266,9 +305,19 @@ def test_damaged_files_are_refused_whatever_the_evidence():
         # certified
         pytest.param(RECORD, POLICY, None, "certified", True, ["0.95"], id="certified"),
         pytest.param(
-            replace(RECORD, certificate=replace(CERTIFICATE, approximate=True)),
-            *(POLICY, None, "certified", True, ["approximate"]),
+            GROUPED["approximate"],
+            *(POLICY, None, "certified", True, ["approximate", "at most 5 rows of a class"]),
             id="certified by groups",
+        ),
+        pytest.param(
+            GROUPED["exact"],
+            *(POLICY, None, "certified", True, ["each patient", "at most 5 rows"]),
+            id="certified by groups exactly",
+        ),
+        pytest.param(
+            UNCAPPED,
+            *(POLICY, None, "certified", False, ["without a cap", "calibrate it again"]),
+            id="certified by groups before there was a cap",
         ),
         pytest.param(PAPER, POLICY, None, "certified", False, ["mode=paper"], id="no certificate"),
         pytest.param(
@@ -583,7 +632,16 @@ def claimed_like(**changes):
     return certified_like(claims=(claim("hard", **changes), *others))
 
 
-GROUPED = [claim(name, n_groups=30) for name in CLASSES]
+def grouped_like(test="approximate", *, sums=None, **changes):
+    """Return a record by groups whose first claim differs."""
+    record = GROUPED[test]
+    first, *others = record.certificate.claims
+    if sums:
+        changes["group_sums"] = replace(first.group_sums, **sums)
+    claims = (replace(first, **changes), *others)
+    return replace(record, certificate=replace(record.certificate, claims=claims))
+
+
 DIGEST = "d732c6be860e019351f99173fa6ae612"  # b2sum --length 128, of "text"
 
 
@@ -595,10 +653,10 @@ DIGEST = "d732c6be860e019351f99173fa6ae612"  # b2sum --length 128, of "text"
         pytest.param(REFUSED, id="certificate that did not pass"),
         pytest.param(WAIVED, id="waived class"),
         pytest.param(OVERALL, id="overall target"),
-        pytest.param(certified_like(approximate=True, claims=tuple(GROUPED)), id="groups"),
+        *(pytest.param(record, id=f"groups, {test}") for test, record in GROUPED.items()),
+        pytest.param(UNCAPPED, id="groups before there was a cap"),
         pytest.param(certified_like(p_value=P + 1e-12), id="p-value of another machine"),
         pytest.param(certified_like(level=0.03), id="smaller level"),
-        pytest.param(claimed_like(p_value=LEVEL), id="p-value equals the level"),
     ],
 )
 def test_whole_records_have_no_damage(record):
@@ -661,11 +719,19 @@ def test_whole_records_have_no_damage(record):
         pytest.param(claimed_like(n_wrong=CERTAIN // 2), "counts", id="more wrong rows"),
         pytest.param(claimed_like(n_certain=WRONG), "counts", id="fewer certain rows"),
         pytest.param(claimed_like(n_certain=0, n_wrong=0), "counts", id="no certain rows"),
-        pytest.param(certified_like(approximate=True), "counts", id="groups without groups"),
+        pytest.param(claimed_like(p_value=P / 2), "counts", id="p-value of other counts"),
+        pytest.param(replace(RECORD, group="patient"), "counts", id="groups without groups"),
+        pytest.param(grouped_like(n_groups=29), "counts", id="too few groups"),
+        pytest.param(grouped_like(group_sums=None), "counts", id="groups without sums"),
+        pytest.param(grouped_like(sums={"wrong": 0.0}), "counts", id="fewer wrong in groups"),
+        pytest.param(grouped_like(sums={"certain": 999.0}), "counts", id="more than the cap"),
         pytest.param(
-            certified_like(approximate=True, claims=(*GROUPED[1:], claim("easy", n_groups=29))),
+            grouped_like("exact", sums={"log_capital": 5.0}), "counts", id="other winnings"
+        ),
+        pytest.param(
+            grouped_like("exact", sums={"log_capital": 99.0}, p_value=float(np.exp(-99.0))),
             "counts",
-            id="too few groups",
+            id="more won than can be",
         ),
     ],
 )

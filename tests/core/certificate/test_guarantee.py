@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scrib_mlflow.core.certificate import draw_path, tally_sets
-from scrib_mlflow.core.certificate.claims import p_values, passes
+from benchmarks.groups import CASES, GROUPS, find_cap, rate
+from scrib_mlflow.core.certificate import draw_path
+from scrib_mlflow.core.groups import GroupTest
 from scrib_mlflow.core.optimal import recalibrate
-from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 from tests.oracles import optimal_answer
 
@@ -93,26 +93,18 @@ def test_certificates_are_rarely_false_and_often_given(
     assert np.nanmean(abstention) <= most_abstention
 
 
-def group_risks(kind, groups, target, random):
-    """Return risks of groups whose mean over many draws is the target, or a fifth above it."""
-    if kind == "rare":  # a few groups are all wrong, the others hardly ever
-        share = (1.2 * target - 0.002) / 0.998
-        return np.where(random.random(groups) < share, 1.0, 0.002)
-    spread = 1 / 0.3 - 1
-    return random.beta(target * spread, (1 - target) * spread, groups)
+@pytest.mark.slow
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("case", CASES)
+def test_grouped_certificates_are_false_as_seldom_as_they_say(case, groups):
+    """Of the claim that is made: capped rows, at most about twice the level, or exactly at most."""
+    cap, runs = find_cap(case), 600
+    for exact, level in ((False, 2 * LEVEL), (True, LEVEL)):
+        false = rate(case, groups, GroupTest(cap, exact=exact), 1.0, runs, seed=11)
+        assert false * runs <= stats.binom.ppf(0.999, runs, level)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["beta", "rare"])
-@pytest.mark.parametrize("groups", [30, 60, 100, 200])
-@pytest.mark.parametrize("target", [0.1, 0.05, 0.01])
-def test_grouped_certificates_are_false_in_at_most_about_twice_the_level(kind, groups, target):
-    random = np.random.default_rng(groups)
-    claims = make_constraints(Targets(risk_targets=target), ("a", "b"))[:1]
-    codes, labels = np.repeat(np.arange(groups), 50), np.zeros(50 * groups, dtype=np.int32)
-    runs, false = 500, 0
-    for _ in range(runs):
-        wrong = random.random(len(codes)) < group_risks(kind, groups, target, random)[codes]
-        tally = tally_sets(np.column_stack([~wrong, wrong]), labels, claims, codes)
-        false += passes(tally, p_values(tally, claims, level=LEVEL), LEVEL)
-    assert false <= stats.binom.ppf(0.999, runs, 2 * LEVEL)
+def test_without_a_cap_the_design_effect_is_false_where_large_groups_are_riskier():
+    assert rate("2 % huge and riskier", 40, GroupTest(), 1.0, 600, seed=11) > 0.3
+    assert rate("2 % huge and riskier", 60, GroupTest(), 0.5, 600, seed=11) > 0.9
