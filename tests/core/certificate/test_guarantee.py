@@ -107,4 +107,3 @@ def test_grouped_certificates_are_false_as_seldom_as_they_say(case, groups):
 @pytest.mark.slow
 def test_without_a_cap_the_design_effect_is_false_where_large_groups_are_riskier():
     assert rate("2 % huge and riskier", 40, GroupTest(), 1.0, 600, seed=11) > 0.3
-    assert rate("2 % huge and riskier", 60, GroupTest(), 0.5, 600, seed=11) > 0.9
