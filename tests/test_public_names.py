@@ -109,10 +109,12 @@ FIELDS = {
     "ConstraintFit": "name kind classes target rate excess",
     "SetReport": """
         classes n n_certain n_wrong abstention_rate chance_ambiguity size_ambiguity empty_rate
-        overall_risk overall_risk_upper confidence by_class
+        overall_risk overall_risk_upper confidence by_class overall_top1_risk
+        overall_top1_risk_certain
     """,
     "ClassReport": """
-        n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate
+        n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate top1_risk
+        top1_risk_certain
     """,
     "ThresholdRule": "thresholds kind",
     "OptimalRule": "multipliers charges recalibration candidate_thresholds kind",

@@ -14,7 +14,7 @@ from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.groups import count_groups, effective_counts, sum_groups
-from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints
+from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labels
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 
 Band = tuple[float, float]
@@ -33,6 +33,8 @@ class ClassReport:
     risk_upper_kl: float  # the paper's Theorem 4.2; NaN where rows are weighted
     miscoverage: float
     abstention_rate: float
+    top1_risk: float = NAN  # wrong among all rows if the class with the highest score were answered
+    top1_risk_certain: float = NAN  # the same among the certain rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,15 @@ class SetReport:
     overall_risk_upper: float
     confidence: float
     by_class: dict[str, ClassReport]
+    overall_top1_risk: float = NAN  # as by class
+    overall_top1_risk_certain: float = NAN
+
+
+class Top1(NamedTuple):
+    """The baseline: rows whose highest score is that of another class, as weights."""
+
+    wrong: Floats  # (k,)
+    wrong_certain: Floats  # (k,) of certain rows
 
 
 def evaluate_sets(
@@ -92,13 +103,30 @@ def evaluate_sets(
     rows, sets = predict_rows(
         scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust
     )
+    top1 = None
+    if len(rows.labels):
+        certain = np.count_nonzero(sets, axis=1) == 1
+        top1 = count_top1(rows.scores, rows.labels, certain, rows.weights)
     return report_counts(
-        counts.count_rows(sets, rows), rows.classes, confidence, counted=rows.counted
+        counts.count_rows(sets, rows), rows.classes, confidence, counted=rows.counted, top1=top1
     )
 
 
+def count_top1(scores: Floats, labels: Labels, certain: Bools, weights: Floats) -> Top1:
+    """Count where top-1 is wrong; it is, too, where a row has no scores."""
+    wrong = (scores.argmax(axis=1) != labels) | np.isnan(scores).all(axis=1)
+    k = scores.shape[1]
+    counted = (np.bincount(labels[of], weights[of], k) for of in (wrong, wrong & certain))
+    return Top1(*(each.astype(np.float64) for each in counted))
+
+
 def report_counts(
-    counts: Counts, classes: tuple[str, ...], confidence: float, *, counted: bool
+    counts: Counts,
+    classes: tuple[str, ...],
+    confidence: float,
+    *,
+    counted: bool,
+    top1: Top1 | None = None,
 ) -> SetReport:
     """Return rates, risks and bounds; the bounds are NaN unless every row is `counted` as one."""
     number: Callable[[float], float] = round if counted else float
@@ -108,6 +136,7 @@ def report_counts(
     unknown = np.full(len(errors), NAN)
     exact = risk_upper(errors, certain, confidence) if counted else unknown
     chernoff = risk_upper_kl(errors, certain, confidence) if counted else unknown
+    top1 = top1 or Top1(*np.full((2, len(classes)), NAN))
     return SetReport(
         classes=classes,
         n=number(total),
@@ -130,9 +159,13 @@ def report_counts(
                 risk_upper_kl=float(chernoff[j]),
                 miscoverage=_rate(counts.missed[j], counts.members[j]),
                 abstention_rate=_rate(counts.members[j] - counts.certain[j], counts.members[j]),
+                top1_risk=_rate(top1.wrong[j], counts.members[j]),
+                top1_risk_certain=_rate(top1.wrong_certain[j], counts.certain[j]),
             )
             for j, name in enumerate(classes)
         },
+        overall_top1_risk=_rate(top1.wrong.sum(), total),
+        overall_top1_risk_certain=_rate(top1.wrong_certain.sum(), counts.all_certain),
     )
 
 

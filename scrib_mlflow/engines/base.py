@@ -37,7 +37,9 @@ def report_rule(
 ) -> SetReport:
     """Measure a rule on all rows of a part."""
     groups = rows.group_codes()
-    return report_sets(rows.sets_of(rule), rows.labels, groups, classes, confidence, group_test)
+    return report_sets(
+        rows.sets_of(rule), rows.labels, rows.scores, groups, classes, confidence, group_test
+    )
 
 
 def report_answers(
@@ -47,13 +49,16 @@ def report_answers(
     group_test: GroupTest | None = None,
 ) -> SetReport:
     """Measure the sets that rows were served."""
-    labels, groups = rows.rows.labels, rows.rows.group_codes()
-    return report_sets(rows.sets_of, labels, groups, classes, confidence, group_test)
+    scored, groups = rows.rows, rows.rows.group_codes()
+    return report_sets(
+        rows.sets_of, scored.labels, scored.scores, groups, classes, confidence, group_test
+    )
 
 
 def report_sets(
     sets_of: SetsOf,
     labels: NDArray[np.int32],
+    scores: NDArray[np.float64],
     groups: NDArray[np.int64] | None,
     classes: tuple[str, ...],
     confidence: float,
@@ -64,8 +69,8 @@ def report_sets(
     With groups the bounds are of capped rows, where nothing else is said by the median of these;
     the paper's bound cannot heed groups, and is undefined.
     """
-    counts = count_blocks(sets_of, labels)
-    report = report_counts(counts, classes, confidence, counted=True)
+    counts, top1 = count_blocks(sets_of, labels, scores)
+    report = report_counts(counts, classes, confidence, counted=True, top1=top1)
     if groups is None:
         return report
     claims = make_constraints(ANY_TARGET, classes)

@@ -35,6 +35,8 @@ REPORT_METRICS = (
     "empty_rate",
     "overall_risk",
     "overall_risk_upper",
+    "overall_top1_risk",
+    "overall_top1_risk_certain",
 )
 CLASS_METRICS = {  # and the fields of a class's report
     "risk": "risk",
@@ -43,6 +45,8 @@ CLASS_METRICS = {  # and the fields of a class's report
     "miscoverage": "miscoverage",
     "abstention": "abstention_rate",
     "n_certain": "n_certain",
+    "top1_risk": "top1_risk",
+    "top1_risk_certain": "top1_risk_certain",
 }
 ROW_HASHES = "rows.parquet"
 NOTE = "mlflow.note.content"  # tag of a run's description

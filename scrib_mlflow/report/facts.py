@@ -27,6 +27,8 @@ COLUMNS = {  # of classes.json, and the fields of a row that they hold
     "certain": "n_certain",
     "wrong": "n_wrong",
     "risk": "risk",
+    "top1_risk_certain": "top1_certain",
+    "top1_risk": "top1",
     "risk_upper": "upper",
     "target": "target",
     "miscoverage": "miscoverage",
@@ -51,6 +53,8 @@ class ClassRow:
     upper: float
     target: float  # NaN where there is none
     miscoverage: float = NAN
+    top1: float = NAN  # the risk of top-1 on all rows, as the baseline
+    top1_certain: float = NAN  # and on the certain ones
     proves: bool = True  # False where the bound means nothing, as on rows of the fit
     p_value: float = NAN  # of its claim, as the next
     upper_simultaneous: float = NAN
@@ -127,13 +131,18 @@ def class_table(
     claims of a version that these rows disprove. `proves` is False where bounds mean nothing.
     """
     rows = [
-        _row(name, each, each.risk, each.risk_upper, targets.get(name, NAN), each.miscoverage)
+        replace(
+            _row(name, each, each.risk, each.risk_upper, targets.get(name, NAN)),
+            miscoverage=each.miscoverage,
+            top1=each.top1_risk,
+            top1_certain=each.top1_risk_certain,
+        )
         for name, each in report.by_class.items()
     ]
     k = len(rows)
     if certificate is None and overall_target is not None:
         rates = report.overall_risk, report.overall_risk_upper, overall_target
-        rows.append(_row(OVERALL, report, *rates))
+        rows.append(_overall(_row(OVERALL, report, *rates), report))
     rows = [replace(row, proves=proves) for row in rows]
     if certificate is None:
         return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
@@ -145,15 +154,20 @@ def class_table(
     for claim in certificate.claims:
         if len(claim.classes) > 1:
             row = _row(claim.name, claim, claim.risk, claim.risk_upper, claim.target)
+            row = _overall(row, report) if claim.name == OVERALL else row
             rows.append(_claimed(row, claim))
     return ClassTable(tuple(rows), k)
 
 
-def _row(
-    name: str, counts: Counted, risk: float, upper: float, target: float, miscoverage: float = NAN
-) -> ClassRow:
+def _row(name: str, counts: Counted, risk: float, upper: float, target: float) -> ClassRow:
     n, certain, wrong = counts.n, counts.n_certain, counts.n_wrong
-    return ClassRow(name, n, certain, wrong, risk, upper, target, miscoverage)
+    return ClassRow(name, n, certain, wrong, risk, upper, target)
+
+
+def _overall(row: ClassRow, report: SetReport) -> ClassRow:
+    """Return the row of all classes together with its baseline."""
+    top1, certain = report.overall_top1_risk, report.overall_top1_risk_certain
+    return replace(row, top1=top1, top1_certain=certain)
 
 
 def _claimed(row: ClassRow, claim: Claim) -> ClassRow:

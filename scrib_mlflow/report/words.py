@@ -30,7 +30,9 @@ MOST_NAMED = 8  # classes in a sentence
 MOST_STEPS = 2
 LONGEST = 28  # characters of a class's name
 INVISIBLE = "\u00a0\u200c\u200d"  # but harmless: a wide space, joiners of letters
-HEADER = ("class", "rows", "certain", "wrong", "risk", "upper bound", "target", "abstains")
+COUNTED = ("class", "rows", "certain", "wrong")
+RATES = ("risk", "top-1", "top-1 all", "upper bound", "target", "abstains")
+LEGEND = "top-1: how often the class with the highest score is wrong on the same rows, and on all"
 POINT = 0.005  # of abstention; less is not worth a word
 ERRORS = 2  # standard errors that noise explains
 CHANCE = 0.8  # of passing, that rows are counted for
@@ -83,13 +85,12 @@ def text_table(table: ClassTable) -> TextTable:
     excess = [row.excess for row in table.classes]
     return TextTable(
         rows=(
-            (*HEADER, "status"),
+            (*COUNTED, *RATES, "status"),
             *(
                 (
                     visible(row.name),
                     *(f"{n:,}" for n in (row.n, row.n_certain, row.n_wrong)),
-                    percent(row.risk),
-                    percent(row.bound),
+                    *(percent(rate) for rate in (row.risk, row.top1_certain, row.top1, row.bound)),
                     "none" if math.isnan(row.target) else percent(row.target),
                     percent(row.abstention),
                     row.status,
@@ -208,6 +209,7 @@ def summarize(facts: Facts, who: str, where: str, steps: Sequence[tuple[str, str
         verdict=facts.verdict,
         sentences=facts.provisos,
         tables=(*([checks] if facts.checks else []), text_table(facts.table)),
+        legend=(LEGEND,),
         notes=(answers, *facts.about_rule),
         steps=tuple(steps),
         where=where,

@@ -23,6 +23,7 @@ from scrib_mlflow.core.certificate.split import (
 from scrib_mlflow.core.counts import Counts, add_counts, certain_and_wrong, count_sets
 from scrib_mlflow.core.groups import GroupTest
 from scrib_mlflow.core.inputs import class_sizes, fill_rows, row_blocks, take_rows
+from scrib_mlflow.core.reports import Top1, count_top1
 from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
@@ -161,7 +162,7 @@ class Answered:
 
     def count(self) -> Counts:
         """Return the counts of the sets, class by class."""
-        return count_blocks(self.sets_of, self.rows.labels)
+        return count_blocks(self.sets_of, self.rows.labels, self.rows.scores)[0]
 
     def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
         """Return all rows or at most so many, and their sets."""
@@ -233,11 +234,15 @@ def tally_blocks(
     )
 
 
-def count_blocks(sets_of: SetsOf, labels: NDArray[np.int32]) -> Counts:
-    """Return the counts of sets, which a function gives for each block, class by class."""
-
-    def count(of: slice) -> Counts:
+def count_blocks(
+    sets_of: SetsOf, labels: NDArray[np.int32], scores: NDArray[np.float64]
+) -> tuple[Counts, Top1]:
+    """Return the counts of sets, which a function gives for each block, and those of top-1."""
+    parts = []
+    for of in row_blocks(len(labels)):
         sets = sets_of(of)
-        return count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), np.ones(len(sets)))
-
-    return add_counts(map(count, row_blocks(len(labels))))
+        ones, certain = np.ones(len(sets)), np.count_nonzero(sets, axis=1) == 1
+        counts = count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), ones)
+        parts.append((counts, count_top1(scores[of], labels[of], certain, ones)))
+    counted, top1 = zip(*parts, strict=True)
+    return add_counts(counted), Top1(*(sum(each) for each in zip(*top1, strict=True)))

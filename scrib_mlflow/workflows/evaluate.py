@@ -268,16 +268,17 @@ def _measure(
     features = tables.as_typed(columns[names], inputs)
     values = pd.Series(np.asarray(dataset.labels_data))
     labels = tables.label_indices(values, classes, place="targets")
-    sets, n_invalid = np.zeros((len(features), len(classes)), dtype=np.bool_), 0
+    sets = np.zeros((len(features), len(classes)), dtype=np.bool_)
+    scores = np.empty(sets.shape)
     for start in range(0, len(features), settings.batch_rows):
         batch = features.iloc[start : start + settings.batch_rows].reset_index(drop=True)
         alone = len(batch) == len(features)
         part = slice(start, start + len(batch))
-        scores, sets[part] = answer(model, batch, classes, start, "data", alone=alone)
-        n_invalid += int(np.isnan(scores).all(axis=1).sum())
+        scores[part], sets[part] = answer(model, batch, classes, start, "data", alone=alone)
     groups = None
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
     how = group_test_of(record.certificate)
-    report = report_sets(lambda of: sets[of], labels, groups, classes, settings.confidence, how)
-    return report, n_invalid
+    measured = labels, scores, groups, classes, settings.confidence, how
+    report = report_sets(lambda of: sets[of], *measured)
+    return report, int(np.isnan(scores).all(axis=1).sum())
