@@ -100,3 +100,26 @@ def test_a_fit_its_rule_and_its_thresholds_give_the_same_sets():
     sets = [predict_sets(scores, rule) for rule in (fit, fit.rule, fit.thresholds)]
     assert (sets[0] == sets[1]).all()
     assert (sets[0] == sets[2]).all()
+
+
+@given(st.integers(0, 10_000), st.booleans())
+def test_the_baseline_is_how_often_the_highest_score_is_wrong(seed, weighted):
+    scores, labels = draw_scores(60, seed=seed)
+    thresholds = np.random.default_rng(seed).random(5)
+    weights = np.random.default_rng(seed + 1).random(60) if weighted else np.ones(60)
+    report = evaluate_sets(scores, labels, thresholds, sample_weight=weights)
+    certain = (scores >= thresholds).sum(axis=1) == 1
+    wrong = scores.argmax(axis=1) != labels
+
+    def risk(of):
+        return np.average(wrong[of], weights=weights[of]) if of.any() else np.nan
+
+    every = np.ones(60, dtype=bool)
+    found = report.overall_top1_risk, report.overall_top1_risk_certain
+    assert found == pytest.approx((risk(every), risk(certain)), nan_ok=True)
+    for j, of_class in enumerate(report.by_class.values()):
+        own = labels == j
+        found = of_class.top1_risk, of_class.top1_risk_certain
+        assert found == pytest.approx((risk(own), risk(own & certain)), nan_ok=True)
+    soft = np.eye(5)[labels]
+    assert np.isnan(evaluate_sets(scores, soft, thresholds).overall_top1_risk)

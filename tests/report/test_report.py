@@ -163,7 +163,7 @@ def test_the_table_is_the_first_and_holds_the_counts_of_the_rows():
     made = make(names(3), *draw(3), thresholds(*[0.42] * 3))
     header, *body = read_tables(page.render(made, {}))[0]
     assert header[:5] == ["class", "rows", "certain", "wrong", "risk"]
-    assert header[5:8] == ["upper bound", "target", "status"]
+    assert header[5:10] == ["top-1", "top-1 all", "upper bound", "target", "status"]
     answers = made.rows.answers
     for j, row in enumerate(body):
         own = answers.labels == j

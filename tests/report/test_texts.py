@@ -34,11 +34,14 @@ def test_any_class_name_can_be_logged_as_a_metric(store):
 
 def test_metrics_of_the_fit_carry_a_prefix_and_the_names_promised():
     metrics = report_metrics(report_of(["a", "b"]), prefix="fit_")
-    by_class = ["risk", "risk_upper", "risk_upper_kl", "miscoverage", "abstention", "n_certain"]
-    overall = (
-        "abstention_rate chance_ambiguity size_ambiguity empty_rate overall_risk overall_risk_upper"
+    by_class = (
+        "risk risk_upper risk_upper_kl miscoverage abstention n_certain top1_risk top1_risk_certain"
     )
-    expected = {f"fit_{name}/{label}" for name in by_class for label in "ab"}
+    overall = (
+        "abstention_rate chance_ambiguity size_ambiguity empty_rate overall_risk "
+        "overall_risk_upper overall_top1_risk overall_top1_risk_certain"
+    )
+    expected = {f"fit_{name}/{label}" for name in by_class.split() for label in "ab"}
     assert set(metrics) == expected | {f"fit_{name}" for name in overall.split()}
 
 
@@ -68,7 +71,7 @@ def test_an_undefined_risk_is_a_dash_and_bars_in_names_break_no_table():
     )
     rows = words.text_table(class_table(report, {"c": 0.1})).rows
     assert rows[1][4] == "-"
-    assert rows[1][6] == "none"
+    assert rows[1][8] == "none"
     assert r"a\|b" in words.markdown_table(rows)
 
 
