@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from scrib_mlflow.core import dual, inputs, loss, rules
 from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
 from scrib_mlflow.core.dual import Requirements
-from scrib_mlflow.core.inputs import Floats
+from scrib_mlflow.core.inputs import Floats, Labelled
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Problem
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, make_sets
@@ -30,10 +30,9 @@ from scrib_mlflow.errors import InvalidTargetsError
 MANY_CLASSES = 20  # with so many classes, those with few rows share a multiplier
 FEW_ROWS = 30
 SHIFTS = (0.0, 0.02, -0.02)  # of all values, for rows that are alike
-ROUNDS = 8  # of aiming
+ROUNDS = 16  # of aiming
 MANY_ROUNDS = 3  # the same where multipliers are many
 CLOSE = 1e-3  # distance from a target, as a share of it, at which aiming ends
-CLOSE_SOFTLY = 1e-2  # the same without labels
 ERRORS = 2.0  # standard errors that the noise of labels explains
 STRIDE = 0.7  # of the way, in a round
 
@@ -198,6 +197,30 @@ class Aimed(NamedTuple):
     multipliers: Floats  # of the last round, from which targets nearby may start
 
 
+class Tried(NamedTuple):
+    """A rule of one round, with what it counts."""
+
+    loss: float
+    rule: OptimalRule
+    multipliers: Floats
+    counts: Counts
+
+
+def count_answers(rule: OptimalRule, chances: Floats, rows: Labelled) -> Counts:
+    """Count the answers of a rule to recalibrated rows; what sets hold beside them is left out."""
+    certain, right, all_certain = dual.count_answers(
+        chances,
+        np.array(rule.multipliers),
+        np.array(rule.charges),
+        rows.labels,
+        rows.soft,
+        rows.weights,
+    )
+    return Counts(
+        rows.class_weight(), certain, certain - right, np.zeros(len(right)), all_certain, 0.0, 0.0
+    )
+
+
 def aim(
     problem: Problem,
     chances: Floats,
@@ -216,7 +239,7 @@ def aim(
     objective = loss.make_objective(problem)
     aims = np.array([constraint.target for constraint in constraints])
     tied = inputs.are_tied(rows.scores)
-    rounds: list[Aimed] = []
+    rounds: list[Tried] = []
     multipliers, bound, gap = start, 0.0, 0.0
     for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
         aimed_at = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
@@ -224,21 +247,23 @@ def aim(
         multipliers = dual.solve_dual(chances, share, needs, start=multipliers, seed=seed)
         tried = []
         for rule in make_rules(needs, multipliers, recalibration, tied=tied):
-            counts = count_rows(make_sets(rule, rows.scores), rows)
-            fit = loss.describe_fit("optimal", rule, problem, objective, counts)
-            tried.append((Aimed(rule, fit, multipliers), counts))
+            counts = count_answers(rule, chances, rows)
+            counters = constraint_counts(counts, constraints)
+            reached = float(loss.loss_of(*counters, objective))
+            tried.append(Tried(reached, rule, multipliers, counts))
         if turn == 0:
             bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers)
-            gap = float(1.0 - tried[0][1].all_certain / rows.weights.sum()) - bound
-        aimed, counts = min(tried, key=lambda each: each[0].fit.loss)
-        rounds.append(aimed)
-        off = _off_target(counts, constraints, together, multipliers, soft=soft)
-        if np.abs(off - 1.0).max() <= (CLOSE_SOFTLY if soft else CLOSE):
+            gap = float(1.0 - tried[0].counts.all_certain / rows.weights.sum()) - bound
+        rounds.append(min(tried, key=lambda each: each.loss))
+        off = _off_target(rounds[-1].counts, constraints, together, multipliers, soft=soft)
+        if np.abs(off - 1.0).max() <= CLOSE:
             break
         aims = np.minimum(aims * np.clip(off @ together, 0.5, 2.0) ** -STRIDE, 0.999)
-    best = min(rounds, key=lambda each: each.fit.loss)
-    fit = replace(best.fit, abstention_bound=bound, primal_gap=gap, seed=seed)
-    return Aimed(best.rule, fit, rounds[-1].multipliers)
+    best = min(rounds, key=lambda each: each.loss).rule
+    served = count_rows(make_sets(best, rows.scores), rows)
+    fit = loss.describe_fit("optimal", best, problem, objective, served)
+    fit = replace(fit, abstention_bound=bound, primal_gap=gap, seed=seed)
+    return Aimed(best, fit, rounds[-1].multipliers)
 
 
 def _off_target(
@@ -262,8 +287,8 @@ def _off_target(
         wrong = certain[g] - right[g]
         if first.kind != "risk" or not wrong > 0:
             continue
-        if soft and abs(wrong - first.target * certain[g]) <= 1.0:
-            continue  # less than a row, which no rule can split
+        if soft and 0.0 <= first.target * certain[g] - wrong <= 1.0:
+            continue  # room for less than a row, which no rule can split
         rate, target = wrong / certain[g], first.target
         if rate > target:
             off[g] = rate / target
