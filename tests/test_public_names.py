@@ -67,8 +67,8 @@ PARAMETERS = {
     "fit_thresholds": """
         scores labels risk_targets classes overall_target risk_groups miscoverage_targets
         max_class_abstention waive penalty two_sided_penalty chance_weight size_weight empty_weight
-        threshold_groups sample_weight confidence certify_rows allow_never initial seed effort
-        threads
+        error_weight threshold_groups sample_weight confidence certify_rows allow_never initial
+        seed effort threads
     """,
     "fit_optimal": """
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
@@ -87,8 +87,8 @@ PARAMETERS = {
     """,
     "draw_path": """
         scores labels risk_targets rule certify_rows classes overall_target risk_groups
-        max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
-        path_scores groups sample_weight seed threads progress
+        max_class_abstention waive penalty chance_weight size_weight empty_weight error_weight
+        confidence path_scores groups sample_weight seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
     "tally_sets": "sets labels constraints groups weights",

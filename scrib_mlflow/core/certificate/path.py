@@ -75,6 +75,7 @@ def draw_path(
     chance_weight: float = 1.0,
     size_weight: float = 0.0,
     empty_weight: float = 1.0,
+    error_weight: float = 0.0,
     confidence: float = 0.95,
     path_scores: ArrayLike | None = None,
     groups: ArrayLike | None = None,
@@ -98,7 +99,7 @@ def draw_path(
         penalties are not for it.
     certify_rows : int
         How many rows the certificate will be computed on.
-    classes, penalty, chance_weight, size_weight, empty_weight, seed, threads
+    classes, penalty, chance_weight, size_weight, empty_weight, error_weight, seed, threads
         As of `fit_thresholds`.
     confidence : float
         Of the certificate.
@@ -129,7 +130,10 @@ def draw_path(
         penalty=penalty,
     )
     ambiguity = Ambiguity(
-        chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
+        chance_weight=chance_weight,
+        size_weight=size_weight,
+        empty_weight=empty_weight,
+        error_weight=error_weight,
     )
     constraints = make_problem(rows, targets, ambiguity).constraints
     check_rule(rule, ambiguity, penalty)
