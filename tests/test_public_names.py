@@ -72,7 +72,7 @@ PARAMETERS = {
     """,
     "fit_optimal": """
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
-        penalty share_multipliers candidate_coverage sample_weight seed
+        penalty error_weight share_multipliers candidate_coverage sample_weight seed
     """,
     "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
@@ -265,7 +265,9 @@ def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     assert found["schema_version"] == 3
     assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
-    assert list(found["gap"]) == ["abstention_rate", "bound", "bound_at_risks", "n_rows"]
+    assert list(found["gap"]) == [
+        *("abstention_rate", "bound", "bound_at_risks", "n_rows", "error_weight", "wrong_rate"),
+    ]
     assert list(found["fit_data"]) == ["source", "digest", "n_rows", "n_used"]
 
 

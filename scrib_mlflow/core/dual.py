@@ -2,7 +2,8 @@
 
 n rows, k classes, c requirements. Multipliers nu (c,) are prices; for any of them the dual bounds
 how often a rule that meets the requirements can be certain, and the best ones make the optimal
-rule.
+rule. Where a wrong answer costs w abstentions (`error_weight`), an answer counts 1 and a wrong one
+1 - w: the bound is then on that sum, and one minus it on abstention + w times the wrong answers.
 """
 
 from __future__ import annotations
@@ -63,20 +64,31 @@ class Requirements(NamedTuple):
 
 
 def certain_bound(
-    probabilities: Floats, share: Floats, needs: Requirements, multipliers: Floats
+    probabilities: Floats,
+    share: Floats,
+    needs: Requirements,
+    multipliers: Floats,
+    error_weight: float = 0.0,
 ) -> float:
-    """Return how often a rule that meets the requirements can be certain at most."""
-    worth, charge = prices(needs, multipliers, bonus=0.0)
+    """Return how often a rule that meets the requirements can be certain at most.
+
+    With an error weight: certain less so many times the wrong answers.
+    """
+    worth, charge = prices(needs, multipliers, error_weight, bonus=0.0)
     paid = sum_values(np.ascontiguousarray(probabilities), share, worth, charge)
     certain = paid - multipliers @ needs.floor
     return float(np.clip(certain, 0.0, 1.0))  # below 0 where requirements exclude each other
 
 
 def prices(
-    needs: Requirements, multipliers: Floats, *, bonus: float = BONUS
+    needs: Requirements, multipliers: Floats, error_weight: float = 0.0, *, bonus: float = BONUS
 ) -> tuple[Floats, Floats]:
-    """Return (k,) what a right answer of each class earns, and what any answer to it costs."""
-    return bonus + multipliers @ needs.right, multipliers @ needs.due
+    """Return (k,) what a right answer of each class earns, and what any answer to it costs.
+
+    A price of errors is paid for every answer and given back for a right one.
+    """
+    worth = bonus + error_weight + multipliers @ needs.right
+    return worth, error_weight + multipliers @ needs.due
 
 
 def solve_dual(
@@ -86,6 +98,7 @@ def solve_dual(
     *,
     start: Floats | None = None,
     seed: int = 0,
+    error_weight: float = 0.0,
 ) -> Floats:
     """Return (c,) the multipliers that make the bound tightest.
 
@@ -99,11 +112,11 @@ def solve_dual(
     if start is None and n > 2 * rows:
         chosen = np.random.default_rng([seed, n]).choice(n, rows, replace=False, shuffle=False)
         part = share[chosen] / share[chosen].sum()
-        start = minimise(probabilities[chosen], part, needs, SMOOTHINGS)
+        start = minimise(probabilities[chosen], part, needs, SMOOTHINGS, error_weight=error_weight)
         smoothings = NEARBY
     if n * k <= SAMPLE_ENTRIES:
         smoothings = (*smoothings, FINEST)
-    return minimise(probabilities, share, needs, smoothings, start)
+    return minimise(probabilities, share, needs, smoothings, start, error_weight=error_weight)
 
 
 def minimise(
@@ -112,7 +125,9 @@ def minimise(
     needs: Requirements,
     smoothings: Sequence[float],
     start: Floats | None = None,
+    *,
     least_fall: float = LEAST_FALL,
+    error_weight: float = 0.0,
 ) -> Floats:
     """Minimise the dual, less and less smoothed, within 0 <= nu <= most."""
     scale = _scale(probabilities, share, needs)
@@ -123,10 +138,17 @@ def minimise(
     if start is not None:
         price = start * scale
     rows = np.ascontiguousarray(probabilities)
-    entries = _entries(scaled)
+    smoothed = partial(
+        _smoothed,
+        rows=rows,
+        share=share,
+        needs=scaled,
+        entries=_entries(scaled),
+        error_weight=error_weight,
+    )
     for width in smoothings:
         price = newton.minimise(
-            partial(_smoothed, rows=rows, share=share, needs=scaled, entries=entries, width=width),
+            partial(smoothed, width=width),
             price,
             np.zeros(len(scale)),
             np.full(len(scale), MOST_PRICE),
@@ -173,9 +195,11 @@ def _smoothed(
     needs: Requirements,
     entries: Entries,
     width: float,
+    error_weight: float = 0.0,
 ) -> newton.Point:
     """Return mean(width * log(1 + sum_j exp(value_j / width))) - nu @ floor and its derivatives."""
-    sums = sum_smoothed(rows, share, *prices(needs, multipliers), width, *entries)
+    worth, charge = prices(needs, multipliers, error_weight)
+    sums = sum_smoothed(rows, share, worth, charge, width, *entries)
     value, right, answers, squares, lower = sums
     second = lower + np.tril(lower, -1).T + (needs.right * squares) @ needs.right.T
     return newton.Point(
@@ -294,8 +318,11 @@ def abstention_bound(
     priced_by: Floats | None = None,
     price_weights: Floats | None = None,
     most_rows: int = BOUND_ROWS,
+    error_weight: float = 0.0,
 ) -> float:
     """Return a lower bound on abstention under these risk constraints, for calibrated scores.
+
+    With an error weight it is on abstention plus so many times the wrong answers.
 
     The bound holds for any multipliers. They come from a sample of the rows, or of
     the rows `priced_by`, so that they do not flatter; the bound is evaluated on all rows.
@@ -312,8 +339,15 @@ def abstention_bound(
     counted = weights if priced_by is None else price_weights
     part = np.ones(len(chosen)) if counted is None else counted[chosen]
     multipliers = minimise(
-        rows[chosen], part / part.sum(), needs, BOUND_SMOOTHINGS, least_fall=BOUND_FALL
+        rows[chosen],
+        part / part.sum(),
+        needs,
+        BOUND_SMOOTHINGS,
+        least_fall=BOUND_FALL,
+        error_weight=error_weight,
     )
     share = weights / weights.sum()
     shrinks = (1.0,) if most == most_rows else SHRINKS
-    return 1.0 - min(certain_bound(probabilities, share, needs, f * multipliers) for f in shrinks)
+    return 1.0 - min(
+        certain_bound(probabilities, share, needs, f * multipliers, error_weight) for f in shrinks
+    )

@@ -20,8 +20,8 @@ TARGETS = {
 }
 
 
-def least_abstention(scores, constraints):
-    """Solve for the randomised rule that answers most often within the constraints."""
+def least_cost(scores, constraints, error_weight=0.0):
+    """Solve for the randomised rule whose abstentions and errors cost least within constraints."""
     n, k = scores.shape
     rows = []
     for constraint in constraints:
@@ -31,7 +31,7 @@ def least_abstention(scores, constraints):
         rows.append((held * (1 - constraint.target) - right).ravel() / n)
     once = np.kron(np.eye(n), np.ones(k))
     solved = linprog(
-        -np.ones(n * k) / n,
+        (error_weight * (1 - scores) - 1).ravel() / n,
         A_ub=np.vstack([np.array(rows), once]),
         b_ub=np.concatenate([np.zeros(len(rows)), np.ones(n)]),
         method="highs",
@@ -39,12 +39,13 @@ def least_abstention(scores, constraints):
     return 1 + solved.fun
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.5, 4.0])
 @pytest.mark.parametrize("case", TARGETS)
-def test_bound_is_the_linear_programs_value(case):
+def test_bound_is_the_linear_programs_value(case, weight):
     scores, _ = draw_scores(300, seed=2)
     constraints = make_constraints(TARGETS[case], NAMES)
-    wanted = least_abstention(scores, constraints)
-    bound = abstention_bound(scores, np.ones(len(scores)), constraints, 0)
+    wanted = least_cost(scores, constraints, weight)
+    bound = abstention_bound(scores, np.ones(len(scores)), constraints, 0, error_weight=weight)
     assert wanted - 0.003 <= bound <= wanted + 1e-9
 
 

@@ -211,8 +211,13 @@ def _optimal_steps(
     together = fit.shared_multipliers(problem, problem.named)
     points = fit.make_requirements(problem.constraints, share @ chances)
     start = points.shared(together)
-    multipliers = solve_dual(chances, share, start, seed=problem.seed)
-    soft = fit.count_answers(fit.make_rule(start, multipliers, None), chances, problem.rows)
+    weight = problem.error_weight
+    multipliers = solve_dual(chances, share, start, seed=problem.seed, error_weight=weight)
+
+    def count(rule: OptimalRule) -> Counts:
+        return fit.count_answers(rule, chances, problem.rows)
+
+    soft = count(fit.make_rule(start, multipliers, None, weight))
     ratio = problem.margin.certify_rows / soft.members.sum()
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
@@ -224,17 +229,17 @@ def _optimal_steps(
         for _ in range(MOST_LINES):
             before = soft.certain
             needs = _touching(problem, points, allowed, soft).shared(together)
-            multipliers = minimise(chances, share, needs, SMOOTHINGS, multipliers)
-            soft = fit.count_answers(fit.make_rule(needs, multipliers, None), chances, problem.rows)
+            multipliers = minimise(
+                chances, share, needs, SMOOTHINGS, multipliers, error_weight=weight
+            )
+            soft = count(fit.make_rule(needs, multipliers, None, weight))
             moved = ratio * np.abs(soft.certain - before)
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or (moved <= 1.0 + STEADY * ratio * soft.certain).all():
                 break
         steps += [
-            forecast(
-                problem, rule, rising[turn], fit.count_answers(rule, chances, problem.rows), tables
-            )
-            for rule in fit.make_rules(needs, multipliers, problem.recalibration, tied=tied)
+            forecast(problem, rule, rising[turn], count(rule), tables)
+            for rule in fit.make_rules(needs, multipliers, problem.recalibration, weight, tied=tied)
         ]
         if lost:  # and higher margins are further still
             break

@@ -21,7 +21,7 @@ from scrib_mlflow.core import dual, inputs, loss, rules
 from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
 from scrib_mlflow.core.dual import Requirements
 from scrib_mlflow.core.inputs import Floats, Labelled
-from scrib_mlflow.core.loss import CERTAIN, RIGHT, Problem
+from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Problem
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, make_sets
 from scrib_mlflow.core.targets import Constraint, Target, Targets, claimed, own_targets
@@ -76,10 +76,13 @@ def make_requirements(constraints: Sequence[Constraint], class_share: Floats) ->
 
 
 def make_rule(
-    needs: Requirements, multipliers: Floats, recalibration: Recalibration | None
+    needs: Requirements,
+    multipliers: Floats,
+    recalibration: Recalibration | None,
+    error_weight: float = 0.0,
 ) -> OptimalRule:
     """Return the rule of solved multipliers; its candidates are two until they are calibrated."""
-    worth, charge = dual.prices(needs, multipliers)
+    worth, charge = dual.prices(needs, multipliers, error_weight)
     return OptimalRule(
         multipliers=tuple(worth.tolist()),
         charges=tuple(charge.tolist()),
@@ -89,14 +92,19 @@ def make_rule(
 
 
 def make_rules(
-    needs: Requirements, multipliers: Floats, recalibration: Recalibration | None, *, tied: bool
+    needs: Requirements,
+    multipliers: Floats,
+    recalibration: Recalibration | None,
+    error_weight: float = 0.0,
+    *,
+    tied: bool,
 ) -> list[OptimalRule]:
     """Return the rule of solved multipliers; where scores are tied, also its neighbours.
 
     Rows that are alike can all lie where answering neither pays nor costs. The solver answers a
     share of them; a rule must answer all or none, and its neighbours do the one and the other.
     """
-    rule = make_rule(needs, multipliers, recalibration)
+    rule = make_rule(needs, multipliers, recalibration, error_weight)
     return [
         replace(
             rule,
@@ -118,6 +126,7 @@ def fit_optimal(
     max_class_abstention: Target | None = None,
     waive: Sequence[str] = (),
     penalty: Target = 1e4,
+    error_weight: float = 0.0,
     share_multipliers: bool | None = None,
     candidate_coverage: float = 0.95,
     sample_weight: ArrayLike | None = None,
@@ -136,6 +145,9 @@ def fit_optimal(
         As of `fit_thresholds`.
     penalty : float or mapping
         What a squared excess counts in the loss, by which the solver's rounds are compared.
+    error_weight : float
+        How many abstentions a wrong answer costs. At 0 the rule answers as often as the targets
+        allow, wrongly where they allow that.
     share_multipliers : bool, optional
         Whether classes without a target of their own share one multiplier; by default where
         classes are many and rows of theirs are few.
@@ -152,7 +164,7 @@ def fit_optimal(
     Fit
         With an `OptimalRule`; `abstention_bound` is what no rule of the recalibrated scores can
         fall below, and `primal_gap` how far above the rule of the same multipliers lies, or by
-        parts of rows below.
+        parts of rows below. Both are of abstention plus `error_weight` times the wrong answers.
     """
     targets = Targets(
         risk_targets=risk_targets,
@@ -173,7 +185,7 @@ def fit_optimal(
             inputs.check_probabilities(rows.scores), rows.labels, rows.weights
         )
         chances = recalibrate(recalibration, rows.scores)
-    problem = loss.make_problem(rows, targets)
+    problem = loss.make_problem(rows, targets, Ambiguity(error_weight=error_weight))
     if not problem.constraints:
         raise InvalidTargetsError(
             "no target is enforced, so there is nothing to fit; give risk_targets, or waive less"
@@ -239,21 +251,26 @@ def aim(
     objective = loss.make_objective(problem)
     aims = np.array([constraint.target for constraint in constraints])
     tied = inputs.are_tied(rows.scores)
+    weight = problem.error_weight
     rounds: list[Tried] = []
     multipliers, bound, gap = start, 0.0, 0.0
     for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
         aimed_at = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
         needs = make_requirements(aimed_at, class_share).shared(together)
-        multipliers = dual.solve_dual(chances, share, needs, start=multipliers, seed=seed)
+        multipliers = dual.solve_dual(
+            chances, share, needs, start=multipliers, seed=seed, error_weight=weight
+        )
         tried = []
-        for rule in make_rules(needs, multipliers, recalibration, tied=tied):
+        for rule in make_rules(needs, multipliers, recalibration, weight, tied=tied):
             counts = count_answers(rule, chances, rows)
             counters = constraint_counts(counts, constraints)
             reached = float(loss.loss_of(*counters, objective))
             tried.append(Tried(reached, rule, multipliers, counts))
         if turn == 0:
-            bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers)
-            gap = float(1.0 - tried[0].counts.all_certain / rows.weights.sum()) - bound
+            bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers, weight)
+            counts = tried[0].counts
+            paid = counts.all_certain - weight * counts.wrong.sum()
+            gap = float(1.0 - paid / rows.weights.sum()) - bound
         rounds.append(min(tried, key=lambda each: each.loss))
         off = _off_target(rounds[-1].counts, constraints, together, multipliers, soft=soft)
         if np.abs(off - 1.0).max() <= CLOSE:
@@ -306,13 +323,21 @@ LEAST_RISK = 1e-4
 class AbstentionGap:
     """A rule's abstention beside the least that any rule of these scores can reach.
 
-    All by soft counts: recalibrated scores take the place of labels.
+    All by soft counts: recalibrated scores take the place of labels. Where wrong answers cost
+    something, the bounds are on `cost_rate`.
     """
 
     abstention_rate: float  # of the rule
     bound: float  # of any rule that keeps the targets
     bound_at_risks: float  # of any rule whose risks are not above this rule's
     n_rows: int
+    error_weight: float = 0.0  # abstentions that a wrong answer costs
+    wrong_rate: float = 0.0  # wrong answers of the rule, of all rows; 0 in older files
+
+    @property
+    def cost_rate(self) -> float:
+        """What abstentions and wrong answers of the rule cost, in abstentions a row."""
+        return self.abstention_rate + self.error_weight * self.wrong_rate
 
 
 def measure_gap(
@@ -323,6 +348,7 @@ def measure_gap(
     fit_scores: Floats,
     seed: int,
     fit_weights: Floats | None = None,
+    error_weight: float = 0.0,
 ) -> AbstentionGap:
     """Hold a rule against the best possible on rows whose labels are not looked at.
 
@@ -354,6 +380,7 @@ def measure_gap(
         priced_by=chances if same else recalibrate(recalibration, fit_scores),
         price_weights=fit_weights,
         most_rows=MOST_ROWS,
+        error_weight=error_weight,
     )
     least = bound(risks)
     return AbstentionGap(
@@ -361,4 +388,6 @@ def measure_gap(
         bound=least,
         bound_at_risks=bound(reached) if reached else least,
         n_rows=len(scores),
+        error_weight=error_weight,
+        wrong_rate=float(counts.wrong.sum() / weights.sum()),
     )

@@ -166,7 +166,13 @@ def fit_thresholds(
     usual = replace(Ambiguity(), error_weight=problem.error_weight)  # targets alone make the bound
     plain = problem.ambiguity == usual and {c.kind for c in problem.constraints} == {"risk"}
     if plain and inputs.are_probabilities(rows.scores):  # all that the bound knows of
-        bound = abstention_bound(rows.scores, rows.weights, problem.constraints, task.seed)
+        bound = abstention_bound(
+            rows.scores,
+            rows.weights,
+            problem.constraints,
+            task.seed,
+            error_weight=problem.error_weight,
+        )
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
 
 
