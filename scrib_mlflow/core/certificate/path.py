@@ -22,6 +22,7 @@ from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.certificate import steps
 from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certificate
 from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
@@ -59,6 +60,7 @@ class PathTest(NamedTuple):
     certificate: Certificate  # of the chosen rule; of the first where none passed
 
 
+@one_blas_thread()
 def draw_path(
     scores: ArrayLike,
     labels: ArrayLike,

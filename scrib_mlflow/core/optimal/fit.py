@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scrib_mlflow.core import dual, inputs, loss, rules
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
 from scrib_mlflow.core.dual import Requirements
 from scrib_mlflow.core.inputs import Floats, Labelled
@@ -115,6 +116,7 @@ def make_rules(
     ]
 
 
+@one_blas_thread()
 def fit_optimal(
     scores: ArrayLike,
     labels: ArrayLike | None = None,
@@ -340,6 +342,7 @@ class AbstentionGap:
         return self.abstention_rate + self.error_weight * self.wrong_rate
 
 
+@one_blas_thread()
 def measure_gap(
     rule: Rule,
     scores: Floats,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scrib_mlflow.core import inputs as checks, newton
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.inputs import Floats, Labelled
 from scrib_mlflow.core.rules import LEAST_SCORE, MOST_LEAST_SCORE, Recalibration
 from scrib_mlflow.errors import InvalidScoresError
@@ -32,6 +33,7 @@ MOST_STEPS = 100
 BLOCK_ROWS = 2_048
 
 
+@one_blas_thread()
 def fit_recalibration(
     scores: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> Recalibration:

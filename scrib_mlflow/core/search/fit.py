@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scrib_mlflow.core import inputs, loss
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
 from scrib_mlflow.core.dual import abstention_bound
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Floats, Ints
@@ -32,6 +33,7 @@ from scrib_mlflow.serving import threshold_sets
 TOLERANCE = 1e-9  # of weighted counts, for each unit of weight
 
 
+@one_blas_thread()
 def fit_thresholds(
     scores: ArrayLike,
     labels: ArrayLike,

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import LEAST_GROUPS, certain_and_wrong, design_effects
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Bools, Floats, Ints, Progress
 from scrib_mlflow.core.loss import Ambiguity, check_rule, make_problem
@@ -88,6 +89,7 @@ class TargetFrontier:
         return tuple(point for point in self.points if point.swept == name)
 
 
+@one_blas_thread()
 def draw_frontier(
     scores: ArrayLike,
     labels: ArrayLike,
