@@ -125,11 +125,11 @@ def _loss(x: Floats, *, columns: Floats, rows: Labelled, ridge: Floats) -> newto
         total = chances.sum(axis=0)
         chances /= total
         loss += float((np.log(total) - of_label) @ weights)
-        pulls = np.concatenate([chances * features, chances])  # by slopes, and by offsets
-        weighted = pulls * weights
-        second -= weighted @ pulls.T
-        sums = weighted.sum(axis=1)
-        second[at, at] += np.einsum("kn,kn->k", weighted[:k], features)
+        root = np.sqrt(weights)  # a matrix by its own transpose takes half of the products
+        pulls = np.concatenate([chances * features, chances]) * root  # by slopes, and by offsets
+        second -= pulls @ pulls.T
+        sums = pulls @ root
+        second[at, at] += np.einsum("kn,kn->k", pulls[:k], features * root)
         second[at, at + k] += sums[:k]
         second[at + k, at] += sums[:k]
         second[at + k, at + k] += sums[k:]
