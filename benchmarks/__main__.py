@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import (
     classes,
     curves,
+    errors,
     frontier,
     groups,
     growth,
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "classes": lambda chosen: classes.run(chosen.data),
     "moves": lambda _: moves.run(),
     "rules": lambda chosen: rules.run(chosen.data, quick=chosen.quick),
+    "errors": lambda chosen: errors.run(chosen.data, quick=chosen.quick),
     "curves": lambda chosen: curves.run(quick=chosen.quick),
     "frontier": lambda chosen: frontier.run(quick=chosen.quick),
     "guarantee": lambda chosen: guarantee.run(quick=chosen.quick),

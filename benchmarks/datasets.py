@@ -21,6 +21,7 @@ class Outputs(NamedTuple):
     name: str
     scores: NDArray[np.float64]  # (n, k)
     labels: NDArray[np.int64]  # (n,)
+    groups: NDArray[np.str_] | None = None  # (n,) rows that belong together
 
 
 def read_outputs(folder: Path | None) -> Iterator[Outputs]:
@@ -28,7 +29,8 @@ def read_outputs(folder: Path | None) -> Iterator[Outputs]:
     for path in sorted(folder.glob("*.npz")) if folder else ():
         with np.load(path, allow_pickle=False) as saved:
             scores, labels = saved["probs"].astype(np.float64), saved["y"].astype(np.int64)
-        yield Outputs(path.stem, scores, labels)
+            groups = saved["groups"].astype(str) if "groups" in saved else None
+        yield Outputs(path.stem, scores, labels, groups)
 
 
 def load_kernels() -> None:

@@ -92,7 +92,7 @@ def _generated_rows(*, quick: bool) -> list[list[str]]:
 
 def _saved_rows(data: Path | None, *, quick: bool) -> list[list[str]]:
     """Return a row for every saved output."""
-    return [_row(*outputs, quick=quick) for outputs in read_outputs(data)]
+    return [_row(*outputs[:3], quick=quick) for outputs in read_outputs(data)]
 
 
 def _row(

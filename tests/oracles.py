@@ -37,6 +37,7 @@ def naive_loss(
     chance=1.0,
     size=0.0,
     empty=1.0,
+    error=0.0,
     weights=None,
     margin=None,
 ):
@@ -44,6 +45,7 @@ def naive_loss(
     (n, certain, wrong, missed), n_empty, n_size = naive_counts(scores, labels, thresholds, weights)
     total = n.sum()
     loss = chance * (total - certain.sum() - n_empty) + empty * n_empty + size * n_size
+    loss += error * wrong.sum()
     loss /= total
     penalties = np.broadcast_to(penalty, len(groups))
     both = np.broadcast_to(two_sided, len(groups))
@@ -86,7 +88,7 @@ def every_cell(scores):
     return itertools.product(*grids)
 
 
-def best_loss(scores, labels, target, penalty=1e4):
+def best_loss(scores, labels, target, penalty=1e4, error=0.0):
     """Return the least loss over all cells, with one risk target for every class."""
     n, k = scores.shape
     values = [np.unique(column) for column in scores.T]
@@ -103,7 +105,7 @@ def best_loss(scores, labels, target, penalty=1e4):
             inside,
             members[np.minimum(labels, k - 2), np.arange(n)][:, None],
         )
-        loss = 1 - certain.mean(axis=0)
+        loss = 1 - certain.mean(axis=0) + error * (certain & ~own).mean(axis=0)
         for j in range(k):
             rows = certain[labels == j].sum(axis=0)
             wrong = (certain & ~own)[labels == j].sum(axis=0)

@@ -67,12 +67,12 @@ PARAMETERS = {
     "fit_thresholds": """
         scores labels risk_targets classes overall_target risk_groups miscoverage_targets
         max_class_abstention waive penalty two_sided_penalty chance_weight size_weight empty_weight
-        threshold_groups sample_weight confidence certify_rows allow_never initial seed effort
-        threads
+        error_weight threshold_groups sample_weight confidence certify_rows allow_never initial
+        seed effort threads
     """,
     "fit_optimal": """
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
-        penalty share_multipliers candidate_coverage sample_weight seed
+        penalty error_weight share_multipliers candidate_coverage sample_weight seed
     """,
     "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
@@ -87,8 +87,8 @@ PARAMETERS = {
     """,
     "draw_path": """
         scores labels risk_targets rule certify_rows classes overall_target risk_groups
-        max_class_abstention waive penalty chance_weight size_weight empty_weight confidence
-        path_scores groups group_cap sample_weight seed threads progress
+        max_class_abstention waive penalty chance_weight size_weight empty_weight error_weight
+        confidence path_scores groups group_cap sample_weight seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
     "tally_sets": "sets labels constraints groups weights group_test order level",
@@ -269,7 +269,9 @@ def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     assert found["schema_version"] == 4
     assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
-    assert list(found["gap"]) == ["abstention_rate", "bound", "bound_at_risks", "n_rows"]
+    assert list(found["gap"]) == [
+        *("abstention_rate", "bound", "bound_at_risks", "n_rows", "error_weight", "wrong_rate"),
+    ]
     assert list(found["fit_data"]) == ["source", "digest", "n_rows", "n_used"]
 
 

@@ -1,13 +1,20 @@
-"""How kernels are compiled: without the interpreter lock, and kept on disk where they can be."""
+"""How kernels are compiled, and how BLAS keeps out of their way while they run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from numba import njit
 
 Function = Callable[..., Any]
+
+_lock = threading.Lock()
+_under_way: list[None] = []  # calls inside `one_blas_thread`, of all threads
+_limits = ExitStack()
 
 
 def kernel(function: Function) -> Function:
@@ -36,3 +43,32 @@ def _compiled(function: Function, **options: Any) -> Function:
         return compiler(cache=True, **options)(function)
     except RuntimeError:  # no directory to cache in
         return compiler(**options)(function)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS to one thread inside; also a decorator.
+
+    The matrices here are small, and threads of BLAS that wait for work spin: they take the cores
+    that kernels, or other processes, could use. The first call in sets the limit and the last one
+    out lifts it, because calls of several threads overlap.
+    """
+    with _lock:
+        if not _under_way:
+            _limits.enter_context(_thread_pools().limit(limits=1, user_api="blas"))
+        _under_way.append(None)
+    try:
+        yield
+    finally:
+        with _lock:
+            _under_way.pop()
+            if not _under_way:
+                _limits.close()
+
+
+@functools.cache
+def _thread_pools() -> Any:
+    """Return the thread pools of this process; finding them takes milliseconds."""
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415  # only where there is work
+
+    return ThreadpoolController()

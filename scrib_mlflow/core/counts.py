@@ -62,10 +62,11 @@ def add_counts(parts: Iterable[Counts]) -> Counts:
 
 
 def constraint_counts(counts: Counts, constraints: Sequence[Constraint]) -> tuple[Floats, Floats]:
-    """Return the counters of each constraint (c, 3) and the totals (3,), as kernels hold them."""
+    """Return the counters of each constraint (c, 3) and the totals (4,), as kernels hold them."""
     by_constraint = np.zeros((len(constraints), 3))
     for c, constraint in enumerate(constraints):
         of = list(constraint.classes)
         certain = counts.certain[of].sum()
         by_constraint[c] = certain, certain - counts.wrong[of].sum(), counts.missed[of].sum()
-    return by_constraint, np.array([counts.all_certain, counts.all_empty, counts.all_size])
+    totals = counts.all_certain, counts.all_empty, counts.all_size, counts.wrong.sum()
+    return by_constraint, np.array(totals)

@@ -2,17 +2,21 @@
 
 n rows, k classes, c requirements. Multipliers nu (c,) are prices; for any of them the dual bounds
 how often a rule that meets the requirements can be certain, and the best ones make the optimal
-rule.
+rule. Where a wrong answer costs w abstentions (`error_weight`), an answer counts 1 and a wrong one
+1 - w: the bound is then on that sum, and one minus it on abstention + w times the wrong answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from scrib_mlflow.core.inputs import Bools, Floats, row_blocks
+from scrib_mlflow.core import newton
+from scrib_mlflow.core.compiling import kernel
+from scrib_mlflow.core.inputs import Bools, Floats, Ints
 from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
 BONUS = 1e-3  # for a right answer: of rules that are equally certain, the one more often right
@@ -24,12 +28,14 @@ TINY = 1e-12
 SAMPLE_ENTRIES = 50_000  # rows times classes with which a long problem begins
 SAMPLE_ROWS = 100  # at least, for each requirement
 SMOOTHINGS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+NEARBY = SMOOTHINGS[-2:]  # where prices start near the best ones
 FINEST = 0.0003  # a last smoothing, where rows are few
 LEAST_FALL = 1e-7  # of the dual, in a step that is still worth it
 SETTLED = 1.0 - 1e-6  # a row that chooses as surely as this adds nothing to the curvature
-LEAST_DAMPING, MOST_DAMPING = 1e-6, 1e4  # of the curvature, in its own mean
+NEGLIGIBLE = (
+    36.0  # an answer that falls behind by so many widths is not chosen: exp(-36) is nothing
+)
 MOST_STEPS = 25
-MOST_HALVINGS = 8
 
 BOUND_ROWS = 2_000  # rows that give a bound its prices
 BOUND_PRODUCTS = 5_000_000  # rows times entries of the requirements, at most
@@ -57,33 +63,32 @@ class Requirements(NamedTuple):
         return Requirements(*(part[which] for part in self))
 
 
-class Smoothed(NamedTuple):
-    """The smoothed dual at some prices, with what its second derivative needs."""
-
-    value: float
-    gradient: Floats  # (c,)
-    chosen: Floats  # (k, n) how much each class is answered
-    width: float
-
-
 def certain_bound(
-    probabilities: Floats, share: Floats, needs: Requirements, multipliers: Floats
+    probabilities: Floats,
+    share: Floats,
+    needs: Requirements,
+    multipliers: Floats,
+    error_weight: float = 0.0,
 ) -> float:
-    """Return how often a rule that meets the requirements can be certain at most."""
-    worth, charge = prices(needs, multipliers, bonus=0.0)
-    values = np.empty(len(probabilities))
-    for of in row_blocks(len(values)):
-        part = probabilities[of]
-        values[of] = (part * worth).max(axis=1) + (1.0 - part @ charge)
-    certain = share @ np.maximum(values, 0.0) - multipliers @ needs.floor
+    """Return how often a rule that meets the requirements can be certain at most.
+
+    With an error weight: certain less so many times the wrong answers.
+    """
+    worth, charge = prices(needs, multipliers, error_weight, bonus=0.0)
+    paid = sum_values(np.ascontiguousarray(probabilities), share, worth, charge)
+    certain = paid - multipliers @ needs.floor
     return float(np.clip(certain, 0.0, 1.0))  # below 0 where requirements exclude each other
 
 
 def prices(
-    needs: Requirements, multipliers: Floats, *, bonus: float = BONUS
+    needs: Requirements, multipliers: Floats, error_weight: float = 0.0, *, bonus: float = BONUS
 ) -> tuple[Floats, Floats]:
-    """Return (k,) what a right answer of each class earns, and what any answer to it costs."""
-    return bonus + multipliers @ needs.right, multipliers @ needs.due
+    """Return (k,) what a right answer of each class earns, and what any answer to it costs.
+
+    A price of errors is paid for every answer and given back for a right one.
+    """
+    worth = bonus + error_weight + multipliers @ needs.right
+    return worth, error_weight + multipliers @ needs.due
 
 
 def solve_dual(
@@ -93,6 +98,7 @@ def solve_dual(
     *,
     start: Floats | None = None,
     seed: int = 0,
+    error_weight: float = 0.0,
 ) -> Floats:
     """Return (c,) the multipliers that make the bound tightest.
 
@@ -102,15 +108,15 @@ def solve_dual(
     if not len(needs.right):
         return np.zeros(0)
     rows = max(SAMPLE_ENTRIES // k, SAMPLE_ROWS * len(needs.right))
-    smoothings: Sequence[float] = SMOOTHINGS if start is None else SMOOTHINGS[-1:]
+    smoothings: Sequence[float] = SMOOTHINGS if start is None else NEARBY
     if start is None and n > 2 * rows:
         chosen = np.random.default_rng([seed, n]).choice(n, rows, replace=False, shuffle=False)
         part = share[chosen] / share[chosen].sum()
-        start = minimise(probabilities[chosen], part, needs, SMOOTHINGS)
-        smoothings = SMOOTHINGS[-2:]
+        start = minimise(probabilities[chosen], part, needs, SMOOTHINGS, error_weight=error_weight)
+        smoothings = NEARBY
     if n * k <= SAMPLE_ENTRIES:
         smoothings = (*smoothings, FINEST)
-    return minimise(probabilities, share, needs, smoothings, start)
+    return minimise(probabilities, share, needs, smoothings, start, error_weight=error_weight)
 
 
 def minimise(
@@ -119,40 +125,36 @@ def minimise(
     needs: Requirements,
     smoothings: Sequence[float],
     start: Floats | None = None,
+    *,
     least_fall: float = LEAST_FALL,
+    error_weight: float = 0.0,
 ) -> Floats:
-    """Minimise the dual, less and less smoothed, by Newton steps within 0 <= nu <= most.
-
-    By hand, because importing scipy.optimize takes longer than a fit, and because a general method
-    does not use that the second derivative is at hand.
-    """
+    """Minimise the dual, less and less smoothed, within 0 <= nu <= most."""
     scale = _scale(probabilities, share, needs)
     scaled = Requirements(
         needs.right / scale[:, None], needs.due / scale[:, None], needs.floor / scale
     )
     price = np.full(len(scale), min(1.0, FIRST_PRICES / len(scale)))
     if start is not None:
-        price = np.clip(start * scale, 0.0, MOST_PRICE)
-    columns = np.ascontiguousarray(probabilities.T)  # sums over few classes are quick this way
+        price = start * scale
+    rows = np.ascontiguousarray(probabilities)
+    smoothed = partial(
+        _smoothed,
+        rows=rows,
+        share=share,
+        needs=scaled,
+        entries=_entries(scaled),
+        error_weight=error_weight,
+    )
     for width in smoothings:
-        now = _smoothed(price, width, columns, share, scaled)
-        damping = LEAST_DAMPING
-        for _ in range(MOST_STEPS):
-            step = _newton_step(now, price, columns, share, scaled, damping)
-            fall = float(now.gradient @ step)
-            if not -fall > least_fall:
-                break
-            for halving in range(MOST_HALVINGS):
-                trial = price + 0.5**halving * step
-                after = _smoothed(trial, width, columns, share, scaled)
-                if after.value <= now.value + 1e-4 * 0.5**halving * fall:
-                    price, now = np.clip(trial, 0.0, MOST_PRICE), after
-                    damping = max(damping / 10.0, LEAST_DAMPING)
-                    break
-            else:  # the second-order model does not hold so far: shorter steps, more downhill
-                damping *= 1e3
-                if damping > MOST_DAMPING:
-                    break
+        price = newton.minimise(
+            partial(smoothed, width=width),
+            price,
+            np.zeros(len(scale)),
+            np.full(len(scale), MOST_PRICE),
+            least_fall=least_fall,
+            most_steps=MOST_STEPS,
+        ).x
     return price / scale
 
 
@@ -170,72 +172,141 @@ def _scale(probabilities: Floats, share: Floats, needs: Requirements) -> Floats:
     return np.maximum((share @ probabilities) @ size.T, TINY)
 
 
+class Entries(NamedTuple):
+    """The entries of requirements that are not 0, requirement by requirement."""
+
+    starts: Ints  # (c + 1,)
+    classes: Ints
+    right: Floats
+    due: Floats
+
+
+def _entries(needs: Requirements) -> Entries:
+    used = (needs.right != 0) | (needs.due != 0)
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(used, axis=1))])
+    return Entries(starts, np.nonzero(used)[1], needs.right[used], needs.due[used])
+
+
 def _smoothed(
-    multipliers: Floats, width: float, columns: Floats, share: Floats, needs: Requirements
-) -> Smoothed:
-    """Return mean(width * log(1 + sum_j exp(value_j / width))) - nu @ floor, and its derivative."""
-    worth, charge = prices(needs, multipliers)
-    chosen = columns * (worth / width)[:, None]
-    chosen += (1.0 - charge @ columns) / width
-    highest = np.maximum(chosen.max(axis=0), 0.0)
-    chosen -= highest
-    np.exp(chosen, out=chosen)
-    total = chosen.sum(axis=0) + np.exp(-highest)
-    chosen /= total
-    answers = columns @ (share * chosen.sum(axis=0))
-    right = np.einsum("n,kn,kn->k", share, chosen, columns)
-    value = width * (share @ (highest + np.log(total))) - multipliers @ needs.floor
-    gradient = needs.right @ right - needs.due @ answers - needs.floor
-    return Smoothed(float(value), gradient, chosen, width)
+    multipliers: Floats,
+    *,
+    rows: Floats,
+    share: Floats,
+    needs: Requirements,
+    entries: Entries,
+    width: float,
+    error_weight: float = 0.0,
+) -> newton.Point:
+    """Return mean(width * log(1 + sum_j exp(value_j / width))) - nu @ floor and its derivatives."""
+    worth, charge = prices(needs, multipliers, error_weight)
+    sums = sum_smoothed(rows, share, worth, charge, width, *entries)
+    value, right, answers, squares, lower = sums
+    second = lower + np.tril(lower, -1).T + (needs.right * squares) @ needs.right.T
+    return newton.Point(
+        multipliers,
+        value - float(multipliers @ needs.floor),
+        needs.right @ right - needs.due @ answers - needs.floor,
+        second / width,
+    )
 
 
-def _newton_step(
-    at: Smoothed, price: Floats, columns: Floats, share: Floats, needs: Requirements, damping: float
-) -> Floats:
-    """Return the step to the least of the second-order model that stays within the bounds.
+@kernel
+def sum_values(chances, share, worth, charge):
+    """Return the mean value of the best answer, 0 where it is best to abstain."""
+    total = 0.0
+    for i in range(len(chances)):
+        best, value = -np.inf, 1.0
+        for j in range(chances.shape[1]):
+            value -= charge[j] * chances[i, j]
+            best = max(best, worth[j] * chances[i, j])
+        total += share[i] * max(value + best, 0.0)
+    return total
 
-    Prices that would leave stop at the bound, and the others move on without them.
+
+@kernel
+def count_answers(chances, worth, charge, labels, soft, weights):
+    """Return (k,) certain and (k,) right rows by class, and the weight of all certain ones.
+
+    Labels are one class a row, or soft where `labels` is empty.
     """
-    free = (price > 0) | (at.gradient < 0)
-    free &= (price < MOST_PRICE) | (at.gradient > 0)
-    step = np.zeros(len(price))
-    moving = np.flatnonzero(free)
-    if not len(moving):
-        return step
-    second = _curvature(at, columns, share, needs.only(free))
-    second[np.diag_indices_from(second)] += TINY + damping * np.trace(second) / len(second)
-    inside = np.ones(len(moving), dtype=np.bool_)
-    moves = np.zeros(len(moving))
-    while inside.any():
-        pull = at.gradient[moving] + second[:, ~inside] @ moves[~inside]
-        moves[inside] = np.linalg.solve(second[np.ix_(inside, inside)], -pull[inside])
-        outside = inside & ((price[moving] + moves < 0) | (price[moving] + moves > MOST_PRICE))
-        if not outside.any():
-            break
-        moves = np.clip(price[moving] + moves, 0.0, MOST_PRICE) - price[moving]
-        inside &= ~outside
-    if not at.gradient[moving] @ moves < 0:  # what stopped at bounds has spoilt the rest
-        downhill = price[moving] - at.gradient[moving] / np.diag(second)
-        moves = np.clip(downhill, 0.0, MOST_PRICE) - price[moving]
-    step[moving] = moves
-    return step
+    n, k = chances.shape
+    certain, right, all_certain = np.zeros(k), np.zeros(k), 0.0
+    for i in range(n):
+        who, best, value = 0, -np.inf, 1.0
+        for j in range(k):
+            value -= charge[j] * chances[i, j]
+            if worth[j] * chances[i, j] > best:
+                who, best = j, worth[j] * chances[i, j]
+        if not value + best >= 0.0:
+            continue
+        all_certain += weights[i]
+        if len(labels) > 0:
+            certain[labels[i]] += weights[i]
+            if who == labels[i]:
+                right[who] += weights[i]
+        else:
+            right[who] += soft[i, who]
+            for j in range(k):
+                certain[j] += soft[i, j]
+    return certain, right, all_certain
 
 
-def _curvature(at: Smoothed, columns: Floats, share: Floats, needs: Requirements) -> Floats:
-    """Return the second derivative by the multipliers of these requirements."""
-    answered = at.chosen.sum(axis=0)
-    open_rows = np.maximum(at.chosen.max(axis=0), 1.0 - answered) < SETTLED
-    share, columns, answered = share[open_rows], columns[:, open_rows], answered[open_rows]
-    earned = at.chosen[:, open_rows] * columns
-    by_class = (earned * columns) @ share
-    gained = needs.right @ earned  # (c, n)
-    owed = needs.due @ columns
-    slope = gained - answered * owed
-    cross = (gained * share) @ owed.T
-    second = (needs.right * by_class) @ needs.right.T - cross - cross.T
-    second += (owed * (share * answered)) @ owed.T
-    second -= (slope * share) @ slope.T
-    return np.asarray(second / at.width)
+@kernel
+def sum_smoothed(chances, share, worth, charge, width, starts, classes, right, due):
+    """Return the smoothed values of all rows in sum, and the sums that give their derivatives.
+
+    With q_j how much class j is answered and q_0 how much none is: q_j p_j and (1 - q_0) p_j, the
+    right answers and all answers by class; q_j p_j^2; and the (c, c) lower triangle of what
+    requirements add to the second derivative beyond that.
+    """
+    n, k = chances.shape
+    c = len(starts) - 1
+    value, by_right, by_answer, by_square = 0.0, np.zeros(k), np.zeros(k), np.zeros(k)
+    second = np.zeros((c, c))
+    chosen, owed, mixed = np.empty(k), np.empty(c), np.empty(c)
+    far = NEGLIGIBLE * width
+    for i in range(n):
+        base, best = 1.0, -np.inf
+        for j in range(k):
+            base -= charge[j] * chances[i, j]
+        for j in range(k):
+            best = max(best, worth[j] * chances[i, j])
+        if best + base < -far:
+            continue
+        highest = max(best + base, 0.0)
+        silent = np.exp(-highest / width) if highest < far else 0.0
+        answered = 0.0
+        for j in range(k):
+            chosen[j] = 0.0
+            away = worth[j] * chances[i, j] + base - highest
+            if away > -far:
+                chosen[j] = np.exp(away / width)
+                answered += chosen[j]
+        total = silent + answered
+        value += share[i] * (highest + width * np.log(total))
+        silent /= total
+        answered /= total
+        surest = silent
+        for j in range(k):
+            surest = max(surest, chosen[j] / total)
+            chosen[j] *= chances[i, j] / total
+            by_right[j] += share[i] * chosen[j]
+            by_answer[j] += share[i] * answered * chances[i, j]
+        if surest > SETTLED:
+            continue
+        for j in range(k):
+            by_square[j] += share[i] * chosen[j] * chances[i, j]
+        for r in range(c):
+            owed[r], mixed[r] = 0.0, 0.0
+            for a in range(starts[r], starts[r + 1]):
+                owed[r] += due[a] * chances[i, classes[a]]
+                mixed[r] += right[a] * chosen[classes[a]]
+            mixed[r] += silent * owed[r]
+        for r in range(c):
+            add, take = share[i] * silent * owed[r], share[i] * mixed[r]
+            for other in range(r + 1):
+                second[r, other] += add * owed[other] - take * mixed[other]
+    return value, by_right, by_answer, by_square, second
 
 
 def abstention_bound(
@@ -247,8 +318,11 @@ def abstention_bound(
     priced_by: Floats | None = None,
     price_weights: Floats | None = None,
     most_rows: int = BOUND_ROWS,
+    error_weight: float = 0.0,
 ) -> float:
     """Return a lower bound on abstention under these risk constraints, for calibrated scores.
+
+    With an error weight it is on abstention plus so many times the wrong answers.
 
     The bound holds for any multipliers. They come from a sample of the rows, or of
     the rows `priced_by`, so that they do not flatter; the bound is evaluated on all rows.
@@ -265,8 +339,15 @@ def abstention_bound(
     counted = weights if priced_by is None else price_weights
     part = np.ones(len(chosen)) if counted is None else counted[chosen]
     multipliers = minimise(
-        rows[chosen], part / part.sum(), needs, BOUND_SMOOTHINGS, least_fall=BOUND_FALL
+        rows[chosen],
+        part / part.sum(),
+        needs,
+        BOUND_SMOOTHINGS,
+        least_fall=BOUND_FALL,
+        error_weight=error_weight,
     )
     share = weights / weights.sum()
     shrinks = (1.0,) if most == most_rows else SHRINKS
-    return 1.0 - min(certain_bound(probabilities, share, needs, f * multipliers) for f in shrinks)
+    return 1.0 - min(
+        certain_bound(probabilities, share, needs, f * multipliers, error_weight) for f in shrinks
+    )

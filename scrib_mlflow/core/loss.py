@@ -1,13 +1,13 @@
 """The loss that a fit minimises, and how a rule fares under it.
 
-The loss is the cost of ambiguity plus a penalty for every constraint that is exceeded. Kernels see
-it as arrays: an `Objective` with one term a constraint, counters (c, 3) of each term, and totals
-(3,) of all rows. `Problem` is the same for readers.
+The loss is the cost of ambiguity and of wrong answers plus a penalty for every constraint that is
+exceeded. Kernels see it as arrays: an `Objective` with one term a constraint, counters (c, 3) of
+each term, and totals (4,) of all rows. `Problem` is the same for readers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,8 @@ RISK, MISCOVERAGE, ABSTENTION = 0.0, 1.0, 2.0
 KINDS = {"risk": RISK, "miscoverage": MISCOVERAGE, "abstention": ABSTENTION}
 KIND, TARGET, PENALTY, TWO_SIDED, MEMBERS, SILENT, RATIO, WHOLE = range(8)  # columns of terms
 CERTAIN, RIGHT, MISSED = range(3)  # columns of counters
-ALL_CERTAIN, ALL_EMPTY, ALL_SIZE = range(3)  # totals
+ALL_CERTAIN, ALL_EMPTY, ALL_SIZE, ALL_WRONG = range(4)  # totals
+CHANCE_COST, SIZE_COST, EMPTY_COST, ERROR_COST, ALL_WEIGHT = range(5)  # costs
 LEAST_SHARE = 1e-9  # of the rows of a constraint; with fewer that are certain it is silent
 LEAST_EXCESS = 1e-12  # less is rounding
 
@@ -32,7 +33,7 @@ LEAST_EXCESS = 1e-12  # less is rounding
 class Objective(NamedTuple):
     """The loss: costs of the ambiguities and one penalty term per constraint."""
 
-    costs: np.ndarray  # (4,) chance, size and empty weight per unit of row weight; all row weight
+    costs: np.ndarray  # (5,) CHANCE_COST, ... per unit of row weight; ALL_WEIGHT of the rows
     terms: np.ndarray  # (c, 8) KIND, TARGET, ...; RATIO: table entries per unit of weight
     spans: np.ndarray  # (c, 2) int64: start and last index of the term's table, -1 without
     tables: np.ndarray  # allowed errors by number of rows, one table after another
@@ -91,9 +92,10 @@ def penalty(c, certain, right, missed, terms, spans, tables):
 
 @inner
 def ambiguity(totals, costs):
-    """Return the weighted ambiguity at these totals."""
-    chance = costs[3] - totals[ALL_CERTAIN] - totals[ALL_EMPTY]
-    return costs[0] * chance + costs[1] * totals[ALL_SIZE] + costs[2] * totals[ALL_EMPTY]
+    """Return the weighted ambiguity and wrong answers at these totals."""
+    chance = costs[ALL_WEIGHT] - totals[ALL_CERTAIN] - totals[ALL_EMPTY]
+    loss = costs[CHANCE_COST] * chance + costs[SIZE_COST] * totals[ALL_SIZE]
+    return loss + costs[EMPTY_COST] * totals[ALL_EMPTY] + costs[ERROR_COST] * totals[ALL_WRONG]
 
 
 @kernel
@@ -111,7 +113,8 @@ def check_rule(rule: str, weights: Ambiguity, penalty: Target) -> None:
     """Refuse unknown rules, and what the optimal one would not heed."""
     if rule not in {"thresholds", "optimal"}:
         raise InvalidTargetsError(f"rule is {rule!r}; use 'thresholds' or 'optimal'")
-    if rule == "optimal" and (weights != Ambiguity() or penalty != Targets().penalty):
+    usual = replace(USUAL, error_weight=weights.error_weight)
+    if rule == "optimal" and (weights != usual or penalty != Targets().penalty):
         raise InvalidTargetsError(
             "ambiguity weights and penalties are for thresholds; the optimal rule has none"
         )
@@ -119,11 +122,12 @@ def check_rule(rule: str, weights: Ambiguity, penalty: Target) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ambiguity:
-    """What the three kinds of ambiguity cost."""
+    """What the three kinds of ambiguity cost, and a wrong answer."""
 
     chance_weight: float = 1.0
     size_weight: float = 0.0
     empty_weight: float = 1.0
+    error_weight: float = 0.0
 
 
 USUAL = Ambiguity()
@@ -170,12 +174,18 @@ class Problem:
     constraints: tuple[Constraint, ...]
     ambiguity: Ambiguity = USUAL
 
+    @property
+    def error_weight(self) -> float:
+        """What a wrong answer costs, in abstentions."""
+        return self.ambiguity.error_weight
+
 
 def make_problem(rows: Labelled, targets: Targets, ambiguity: Ambiguity = USUAL) -> Problem:
     """Return the problem that targets pose on these rows, or say what is wrong with it."""
     constraints = make_constraints(targets, rows.classes)
     chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
-    for name, value in (("chance", chance), ("size", size), ("empty", empty)):
+    weights = {"chance": chance, "size": size, "empty": empty, "error": ambiguity.error_weight}
+    for name, value in weights.items():
         if not (isinstance(value, int | float | np.number) and 0 <= value < np.inf):
             raise InvalidTargetsError(
                 f"{name}_weight is {value!r}, but must be a finite number, 0 or more"
@@ -235,7 +245,12 @@ def make_objective(problem: Problem, margin: Margin | None = None) -> Objective:
     ]
     several = np.array([len(c.classes) > 1 for c in constraints], dtype=bool)
     weights = problem.ambiguity
-    costs = (weights.chance_weight, weights.size_weight, weights.empty_weight)
+    costs = (
+        weights.chance_weight,
+        weights.size_weight,
+        weights.empty_weight,
+        weights.error_weight,
+    )
     errors = [table.errors / table.stride for _, table in tables.values()]
     return Objective(
         costs=np.array([*(each / total for each in costs), total]),

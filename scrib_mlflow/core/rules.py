@@ -37,7 +37,7 @@ class Fit:
     constraints: tuple[ConstraintFit, ...]
     n_rows: int
     start_losses: tuple[float, ...] = ()  # of the starts followed to all rows, ascending
-    abstention_bound: float = NAN  # least abstention of any rule, for calibrated scores
+    abstention_bound: float = NAN  # of any rule, for calibrated scores; errors count as weighted
     primal_gap: float = NAN  # of an optimal rule: its abstention above the bound, on soft counts
     seed: int | None = None
 

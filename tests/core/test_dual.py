@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy import special
 from scipy.optimize import linprog
 
+from scrib_mlflow.core import dual
 from scrib_mlflow.core.dual import abstention_bound
 from scrib_mlflow.core.inputs import are_probabilities
 from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.serving import answer_values
 from scrib_mlflow.synthetic import draw_scores
 
 NAMES = ("0", "1", "2", "3", "4")
@@ -17,8 +20,8 @@ TARGETS = {
 }
 
 
-def least_abstention(scores, constraints):
-    """Solve for the randomised rule that answers most often within the constraints."""
+def least_cost(scores, constraints, error_weight=0.0):
+    """Solve for the randomised rule whose abstentions and errors cost least within constraints."""
     n, k = scores.shape
     rows = []
     for constraint in constraints:
@@ -28,7 +31,7 @@ def least_abstention(scores, constraints):
         rows.append((held * (1 - constraint.target) - right).ravel() / n)
     once = np.kron(np.eye(n), np.ones(k))
     solved = linprog(
-        -np.ones(n * k) / n,
+        (error_weight * (1 - scores) - 1).ravel() / n,
         A_ub=np.vstack([np.array(rows), once]),
         b_ub=np.concatenate([np.zeros(len(rows)), np.ones(n)]),
         method="highs",
@@ -36,12 +39,13 @@ def least_abstention(scores, constraints):
     return 1 + solved.fun
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.5, 4.0])
 @pytest.mark.parametrize("case", TARGETS)
-def test_bound_is_the_linear_programs_value(case):
+def test_bound_is_the_linear_programs_value(case, weight):
     scores, _ = draw_scores(300, seed=2)
     constraints = make_constraints(TARGETS[case], NAMES)
-    wanted = least_abstention(scores, constraints)
-    bound = abstention_bound(scores, np.ones(len(scores)), constraints, 0)
+    wanted = least_cost(scores, constraints, weight)
+    bound = abstention_bound(scores, np.ones(len(scores)), constraints, 0, error_weight=weight)
     assert wanted - 0.003 <= bound <= wanted + 1e-9
 
 
@@ -59,6 +63,53 @@ def test_targets_out_of_reach_force_abstention():
     scores = np.full((50, 2), 0.5)
     constraints = make_constraints(Targets(risk_targets=0.01), ("a", "b"))
     assert abstention_bound(scores, np.ones(50), constraints, 0) > 0.95
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("width", [0.3, 0.02])
+def test_derivatives_of_the_smoothed_dual_are_those_of_its_values(width, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(dual, "sum_smoothed", dual.sum_smoothed.py_func)
+    rows, _ = draw_scores(60, seed=3)
+    share = np.random.default_rng(0).dirichlet(np.ones(60))
+    right = np.array([[1.0, 0, 0, 0, 0], [0, 1.0, 1.0, 0, 0], [1.0] * 5, [0] * 5])
+    due = right * [[0.9], [0.8], [0.7], [0.0]] - [[0], [0], [0], [1.0]]
+    needs = dual.Requirements(right, due, np.array([0.0, 0.0, 0.0, 0.3]))
+    common = {"rows": rows, "share": share, "needs": needs, "width": width}
+
+    def at(x):
+        return dual._smoothed(x, entries=dual._entries(needs), **common)
+
+    x = np.array([1.0, 0.5, 2.0, 0.4])
+    worth, charge = dual.prices(needs, x)
+    values = np.column_stack([np.zeros(60), 1.0 + rows * worth - (rows @ charge)[:, None]])
+    wanted = share @ (width * special.logsumexp(values / width, axis=1)) - 0.4 * 0.3
+    assert at(x).value == pytest.approx(wanted, rel=1e-12)
+    step = 1e-5 * np.eye(4)
+    slopes = [(at(x + d).value - at(x - d).value) / 2e-5 for d in step]
+    np.testing.assert_allclose(at(x).gradient, slopes, atol=1e-8)
+    bends = [(at(x + d).gradient - at(x - d).gradient) / 2e-5 for d in step]
+    np.testing.assert_allclose(at(x).second, bends, atol=1e-5 / width)
+
+
+def test_answers_are_counted_as_the_served_rule_gives_them():
+    rows, labels = draw_scores(500, seed=6)
+    rng = np.random.default_rng(1)
+    weights = rng.integers(1, 4, 500).astype(float)
+    rule = {"multipliers": rng.uniform(1, 4, 5), "charges": rng.uniform(1, 3, 5)}
+    worth, value = answer_values(rule, rows)
+    certain, best = value >= 0, worth.argmax(axis=1)
+    prices = rule["multipliers"], rule["charges"]
+    counted = dual.count_answers(rows, *prices, labels, np.zeros((0, 5)), weights)
+    hit = certain & (best == labels)
+    assert counted[0].tolist() == np.bincount(labels[certain], weights[certain], 5).tolist()
+    assert counted[1].tolist() == np.bincount(labels[hit], weights[hit], 5).tolist()
+    assert counted[2] == weights[certain].sum()
+    soft = rows * weights[:, None]
+    counted = dual.count_answers(rows, *prices, labels[:0], soft, weights)
+    np.testing.assert_allclose(counted[0], soft[certain].sum(axis=0))
+    right = np.where(best[:, None] == np.arange(5), soft, 0.0)[certain]
+    np.testing.assert_allclose(counted[1], right.sum(axis=0))
 
 
 def test_probabilities_are_told_from_other_scores():

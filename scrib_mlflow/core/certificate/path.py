@@ -22,6 +22,7 @@ from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.certificate import steps
 from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certificate
 from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.groups import check_groups
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
@@ -60,6 +61,7 @@ class PathTest(NamedTuple):
     certificate: Certificate  # of the chosen rule; of the first where none passed
 
 
+@one_blas_thread()
 def draw_path(
     scores: ArrayLike,
     labels: ArrayLike,
@@ -76,6 +78,7 @@ def draw_path(
     chance_weight: float = 1.0,
     size_weight: float = 0.0,
     empty_weight: float = 1.0,
+    error_weight: float = 0.0,
     confidence: float = 0.95,
     path_scores: ArrayLike | None = None,
     groups: ArrayLike | None = None,
@@ -100,7 +103,7 @@ def draw_path(
         penalties are not for it.
     certify_rows : int
         How many rows the certificate will be computed on.
-    classes, penalty, chance_weight, size_weight, empty_weight, seed, threads
+    classes, penalty, chance_weight, size_weight, empty_weight, error_weight, seed, threads
         As of `fit_thresholds`.
     confidence : float
         Of the certificate.
@@ -133,7 +136,10 @@ def draw_path(
         penalty=penalty,
     )
     ambiguity = Ambiguity(
-        chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
+        chance_weight=chance_weight,
+        size_weight=size_weight,
+        empty_weight=empty_weight,
+        error_weight=error_weight,
     )
     constraints = make_problem(rows, targets, ambiguity).constraints
     check_rule(rule, ambiguity, penalty)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, m
 from scrib_mlflow.core.search.fit import make_task, served_rule
 from scrib_mlflow.core.search.search import Task, follow, search
 from scrib_mlflow.core.targets import claimed
-from scrib_mlflow.serving import answer_values
 
 MARGINS = tuple(z / 4 for z in range(14, -4, -1))  # 3.5 ... -0.75
 CAREFUL = (12.0, 9.0, 7.0, 6.0, 5.0, 4.25)  # further margins, an even number, for doubted counts
@@ -211,8 +210,13 @@ def _optimal_steps(
     together = fit.shared_multipliers(problem, problem.named)
     points = fit.make_requirements(problem.constraints, share @ chances)
     start = points.shared(together)
-    multipliers = solve_dual(chances, share, start, seed=problem.seed)
-    soft = _count(fit.make_rule(start, multipliers, None), chances, problem)
+    weight = problem.error_weight
+    multipliers = solve_dual(chances, share, start, seed=problem.seed, error_weight=weight)
+
+    def count(rule: OptimalRule) -> Counts:
+        return fit.count_answers(rule, chances, problem.rows)
+
+    soft = count(fit.make_rule(start, multipliers, None, weight))
     ratio = problem.margin.certify_rows / soft.members.sum()
     tables = error_tables(problem)
     tied = are_tied(problem.scores)
@@ -224,15 +228,17 @@ def _optimal_steps(
         for _ in range(MOST_LINES):
             before = soft.certain
             needs = _touching(problem, points, allowed, soft).shared(together)
-            multipliers = minimise(chances, share, needs, SMOOTHINGS, multipliers)
-            soft = _count(fit.make_rule(needs, multipliers, None), chances, problem)
+            multipliers = minimise(
+                chances, share, needs, SMOOTHINGS, multipliers, error_weight=weight
+            )
+            soft = count(fit.make_rule(needs, multipliers, None, weight))
             moved = ratio * np.abs(soft.certain - before)
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or (moved <= 1.0 + STEADY * ratio * soft.certain).all():
                 break
         steps += [
-            forecast(problem, rule, rising[turn], _count(rule, chances, problem), tables)
-            for rule in fit.make_rules(needs, multipliers, problem.recalibration, tied=tied)
+            forecast(problem, rule, rising[turn], count(rule), tables)
+            for rule in fit.make_rules(needs, multipliers, problem.recalibration, weight, tied=tied)
         ]
         if lost:  # and higher margins are further still
             break
@@ -275,16 +281,3 @@ def _line(allowed: ErrorTable, n: float, target: float) -> tuple[float, float]:
     left, middle, right = np.interp([low, n, high], rows, begun)
     slope = (right - left) / max(high - low, 1.0)
     return float(slope), float(middle - slope * n)
-
-
-def _count(rule: OptimalRule, chances: Floats, problem: PathProblem) -> Counts:
-    """Return the soft counts of a rule on probabilities."""
-    soft = problem.rows.soft
-    worth, value = answer_values(asdict(rule), chances)
-    certain = value >= 0
-    answered = soft[certain]
-    best = worth[certain].argmax(axis=1)
-    right = np.bincount(best, answered[np.arange(len(best)), best], chances.shape[1])
-    in_certain = answered.sum(axis=0)
-    unknown = np.zeros(len(right)), 0.0, 0.0, 0.0  # of sets, which no path needs
-    return Counts(soft.sum(axis=0), in_certain, in_certain - right, *unknown)

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scrib_mlflow.core import dual, inputs, loss, rules
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
 from scrib_mlflow.core.dual import Requirements
-from scrib_mlflow.core.inputs import Floats
-from scrib_mlflow.core.loss import CERTAIN, RIGHT, Problem
+from scrib_mlflow.core.inputs import Floats, Labelled
+from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Problem
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, make_sets
 from scrib_mlflow.core.targets import Constraint, Target, Targets, claimed, own_targets
@@ -30,10 +31,9 @@ from scrib_mlflow.errors import InvalidTargetsError
 MANY_CLASSES = 20  # with so many classes, those with few rows share a multiplier
 FEW_ROWS = 30
 SHIFTS = (0.0, 0.02, -0.02)  # of all values, for rows that are alike
-ROUNDS = 8  # of aiming
+ROUNDS = 16  # of aiming
 MANY_ROUNDS = 3  # the same where multipliers are many
 CLOSE = 1e-3  # distance from a target, as a share of it, at which aiming ends
-CLOSE_SOFTLY = 1e-2  # the same without labels
 ERRORS = 2.0  # standard errors that the noise of labels explains
 STRIDE = 0.7  # of the way, in a round
 
@@ -77,10 +77,13 @@ def make_requirements(constraints: Sequence[Constraint], class_share: Floats) ->
 
 
 def make_rule(
-    needs: Requirements, multipliers: Floats, recalibration: Recalibration | None
+    needs: Requirements,
+    multipliers: Floats,
+    recalibration: Recalibration | None,
+    error_weight: float = 0.0,
 ) -> OptimalRule:
     """Return the rule of solved multipliers; its candidates are two until they are calibrated."""
-    worth, charge = dual.prices(needs, multipliers)
+    worth, charge = dual.prices(needs, multipliers, error_weight)
     return OptimalRule(
         multipliers=tuple(worth.tolist()),
         charges=tuple(charge.tolist()),
@@ -90,14 +93,19 @@ def make_rule(
 
 
 def make_rules(
-    needs: Requirements, multipliers: Floats, recalibration: Recalibration | None, *, tied: bool
+    needs: Requirements,
+    multipliers: Floats,
+    recalibration: Recalibration | None,
+    error_weight: float = 0.0,
+    *,
+    tied: bool,
 ) -> list[OptimalRule]:
     """Return the rule of solved multipliers; where scores are tied, also its neighbours.
 
     Rows that are alike can all lie where answering neither pays nor costs. The solver answers a
     share of them; a rule must answer all or none, and its neighbours do the one and the other.
     """
-    rule = make_rule(needs, multipliers, recalibration)
+    rule = make_rule(needs, multipliers, recalibration, error_weight)
     return [
         replace(
             rule,
@@ -108,6 +116,7 @@ def make_rules(
     ]
 
 
+@one_blas_thread()
 def fit_optimal(
     scores: ArrayLike,
     labels: ArrayLike | None = None,
@@ -119,6 +128,7 @@ def fit_optimal(
     max_class_abstention: Target | None = None,
     waive: Sequence[str] = (),
     penalty: Target = 1e4,
+    error_weight: float = 0.0,
     share_multipliers: bool | None = None,
     candidate_coverage: float = 0.95,
     sample_weight: ArrayLike | None = None,
@@ -137,6 +147,9 @@ def fit_optimal(
         As of `fit_thresholds`.
     penalty : float or mapping
         What a squared excess counts in the loss, by which the solver's rounds are compared.
+    error_weight : float
+        How many abstentions a wrong answer costs. At 0 the rule answers as often as the targets
+        allow, wrongly where they allow that.
     share_multipliers : bool, optional
         Whether classes without a target of their own share one multiplier; by default where
         classes are many and rows of theirs are few.
@@ -153,7 +166,7 @@ def fit_optimal(
     Fit
         With an `OptimalRule`; `abstention_bound` is what no rule of the recalibrated scores can
         fall below, and `primal_gap` how far above the rule of the same multipliers lies, or by
-        parts of rows below.
+        parts of rows below. Both are of abstention plus `error_weight` times the wrong answers.
     """
     targets = Targets(
         risk_targets=risk_targets,
@@ -174,7 +187,7 @@ def fit_optimal(
             inputs.check_probabilities(rows.scores), rows.labels, rows.weights
         )
         chances = recalibrate(recalibration, rows.scores)
-    problem = loss.make_problem(rows, targets)
+    problem = loss.make_problem(rows, targets, Ambiguity(error_weight=error_weight))
     if not problem.constraints:
         raise InvalidTargetsError(
             "no target is enforced, so there is nothing to fit; give risk_targets, or waive less"
@@ -198,6 +211,30 @@ class Aimed(NamedTuple):
     multipliers: Floats  # of the last round, from which targets nearby may start
 
 
+class Tried(NamedTuple):
+    """A rule of one round, with what it counts."""
+
+    loss: float
+    rule: OptimalRule
+    multipliers: Floats
+    counts: Counts
+
+
+def count_answers(rule: OptimalRule, chances: Floats, rows: Labelled) -> Counts:
+    """Count the answers of a rule to recalibrated rows; what sets hold beside them is left out."""
+    certain, right, all_certain = dual.count_answers(
+        chances,
+        np.array(rule.multipliers),
+        np.array(rule.charges),
+        rows.labels,
+        rows.soft,
+        rows.weights,
+    )
+    return Counts(
+        rows.class_weight(), certain, certain - right, np.zeros(len(right)), all_certain, 0.0, 0.0
+    )
+
+
 def aim(
     problem: Problem,
     chances: Floats,
@@ -216,29 +253,36 @@ def aim(
     objective = loss.make_objective(problem)
     aims = np.array([constraint.target for constraint in constraints])
     tied = inputs.are_tied(rows.scores)
-    rounds: list[Aimed] = []
+    weight = problem.error_weight
+    rounds: list[Tried] = []
     multipliers, bound, gap = start, 0.0, 0.0
     for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
         aimed_at = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
         needs = make_requirements(aimed_at, class_share).shared(together)
-        multipliers = dual.solve_dual(chances, share, needs, start=multipliers, seed=seed)
+        multipliers = dual.solve_dual(
+            chances, share, needs, start=multipliers, seed=seed, error_weight=weight
+        )
         tried = []
-        for rule in make_rules(needs, multipliers, recalibration, tied=tied):
-            counts = count_rows(make_sets(rule, rows.scores), rows)
-            fit = loss.describe_fit("optimal", rule, problem, objective, counts)
-            tried.append((Aimed(rule, fit, multipliers), counts))
+        for rule in make_rules(needs, multipliers, recalibration, weight, tied=tied):
+            counts = count_answers(rule, chances, rows)
+            counters = constraint_counts(counts, constraints)
+            reached = float(loss.loss_of(*counters, objective))
+            tried.append(Tried(reached, rule, multipliers, counts))
         if turn == 0:
-            bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers)
-            gap = float(1.0 - tried[0][1].all_certain / rows.weights.sum()) - bound
-        aimed, counts = min(tried, key=lambda each: each[0].fit.loss)
-        rounds.append(aimed)
-        off = _off_target(counts, constraints, together, multipliers, soft=soft)
-        if np.abs(off - 1.0).max() <= (CLOSE_SOFTLY if soft else CLOSE):
+            bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers, weight)
+            counts = tried[0].counts
+            paid = counts.all_certain - weight * counts.wrong.sum()
+            gap = float(1.0 - paid / rows.weights.sum()) - bound
+        rounds.append(min(tried, key=lambda each: each.loss))
+        off = _off_target(rounds[-1].counts, constraints, together, multipliers, soft=soft)
+        if np.abs(off - 1.0).max() <= CLOSE:
             break
         aims = np.minimum(aims * np.clip(off @ together, 0.5, 2.0) ** -STRIDE, 0.999)
-    best = min(rounds, key=lambda each: each.fit.loss)
-    fit = replace(best.fit, abstention_bound=bound, primal_gap=gap, seed=seed)
-    return Aimed(best.rule, fit, rounds[-1].multipliers)
+    best = min(rounds, key=lambda each: each.loss).rule
+    served = count_rows(make_sets(best, rows.scores), rows)
+    fit = loss.describe_fit("optimal", best, problem, objective, served)
+    fit = replace(fit, abstention_bound=bound, primal_gap=gap, seed=seed)
+    return Aimed(best, fit, rounds[-1].multipliers)
 
 
 def _off_target(
@@ -262,8 +306,8 @@ def _off_target(
         wrong = certain[g] - right[g]
         if first.kind != "risk" or not wrong > 0:
             continue
-        if soft and abs(wrong - first.target * certain[g]) <= 1.0:
-            continue  # less than a row, which no rule can split
+        if soft and 0.0 <= first.target * certain[g] - wrong <= 1.0:
+            continue  # room for less than a row, which no rule can split
         rate, target = wrong / certain[g], first.target
         if rate > target:
             off[g] = rate / target
@@ -281,15 +325,24 @@ LEAST_RISK = 1e-4
 class AbstentionGap:
     """A rule's abstention beside the least that any rule of these scores can reach.
 
-    All by soft counts: recalibrated scores take the place of labels.
+    All by soft counts: recalibrated scores take the place of labels. Where wrong answers cost
+    something, the bounds are on `cost_rate`.
     """
 
     abstention_rate: float  # of the rule
     bound: float  # of any rule that keeps the targets
     bound_at_risks: float  # of any rule whose risks are not above this rule's
     n_rows: int
+    error_weight: float = 0.0  # abstentions that a wrong answer costs
+    wrong_rate: float = 0.0  # wrong answers of the rule, of all rows; 0 in older files
+
+    @property
+    def cost_rate(self) -> float:
+        """What abstentions and wrong answers of the rule cost, in abstentions a row."""
+        return self.abstention_rate + self.error_weight * self.wrong_rate
 
 
+@one_blas_thread()
 def measure_gap(
     rule: Rule,
     scores: Floats,
@@ -298,6 +351,7 @@ def measure_gap(
     fit_scores: Floats,
     seed: int,
     fit_weights: Floats | None = None,
+    error_weight: float = 0.0,
 ) -> AbstentionGap:
     """Hold a rule against the best possible on rows whose labels are not looked at.
 
@@ -329,6 +383,7 @@ def measure_gap(
         priced_by=chances if same else recalibrate(recalibration, fit_scores),
         price_weights=fit_weights,
         most_rows=MOST_ROWS,
+        error_weight=error_weight,
     )
     least = bound(risks)
     return AbstentionGap(
@@ -336,4 +391,6 @@ def measure_gap(
         bound=least,
         bound_at_risks=bound(reached) if reached else least,
         n_rows=len(scores),
+        error_weight=error_weight,
+        wrong_rate=float(counts.wrong.sum() / weights.sum()),
     )

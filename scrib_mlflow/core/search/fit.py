@@ -9,10 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scrib_mlflow.core import inputs, loss
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
 from scrib_mlflow.core.dual import abstention_bound
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Floats, Ints
-from scrib_mlflow.core.loss import ALL_SIZE, MEMBERS, MISSED, Ambiguity, Margin, Objective, Problem
+from scrib_mlflow.core.loss import (
+    ALL_SIZE,
+    ALL_WEIGHT,
+    MEMBERS,
+    MISSED,
+    Ambiguity,
+    Margin,
+    Objective,
+    Problem,
+)
 from scrib_mlflow.core.rules import Fit, ThresholdRule
 from scrib_mlflow.core.search.levels import Data, Track, centre, make_data
 from scrib_mlflow.core.search.search import Best, Task, plan_effort, search
@@ -23,6 +33,7 @@ from scrib_mlflow.serving import threshold_sets
 TOLERANCE = 1e-9  # of weighted counts, for each unit of weight
 
 
+@one_blas_thread()
 def fit_thresholds(
     scores: ArrayLike,
     labels: ArrayLike,
@@ -39,6 +50,7 @@ def fit_thresholds(
     chance_weight: float = 1.0,
     size_weight: float = 0.0,
     empty_weight: float = 1.0,
+    error_weight: float = 0.0,
     threshold_groups: str | Sequence[str] = "class",
     sample_weight: ArrayLike | None = None,
     confidence: float | None = None,
@@ -52,7 +64,7 @@ def fit_thresholds(
     """Find the thresholds that keep the targets with the least ambiguity.
 
     Minimises ``chance_weight P(|H| > 1) + size_weight E|H| + empty_weight P(|H| = 0)`` plus
-    ``penalty * excess ** 2`` for every target.
+    ``error_weight P(|H| = 1, wrong)`` plus ``penalty * excess ** 2`` for every target.
 
     Parameters
     ----------
@@ -80,6 +92,9 @@ def fit_thresholds(
         with a ``"default"``.
     chance_weight, size_weight, empty_weight : float
         What ambiguous sets, members of sets, and empty sets cost.
+    error_weight : float
+        What a wrong answer costs, that is a certain row whose member is another class; at 0 only
+        the targets heed it.
     threshold_groups : "class", "all", or class names
         A threshold for every class; one for all; or one for each class named and one that the
         rest share.
@@ -117,7 +132,12 @@ def fit_thresholds(
             penalty=penalty,
             two_sided_penalty=two_sided_penalty,
         ),
-        Ambiguity(chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight),
+        Ambiguity(
+            chance_weight=chance_weight,
+            size_weight=size_weight,
+            empty_weight=empty_weight,
+            error_weight=error_weight,
+        ),
     )
     rows = problem.rows
     single = _single_thresholds(threshold_groups, rows.classes)
@@ -145,9 +165,16 @@ def fit_thresholds(
     method = "scrib" if len(single) else "scrib-"
     fit = loss.describe_fit(method, rule, problem, task.objective, counts)
     bound = NAN
-    plain = problem.ambiguity == Ambiguity() and {c.kind for c in problem.constraints} == {"risk"}
+    usual = replace(Ambiguity(), error_weight=problem.error_weight)  # targets alone make the bound
+    plain = problem.ambiguity == usual and {c.kind for c in problem.constraints} == {"risk"}
     if plain and inputs.are_probabilities(rows.scores):  # all that the bound knows of
-        bound = abstention_bound(rows.scores, rows.weights, problem.constraints, task.seed)
+        bound = abstention_bound(
+            rows.scores,
+            rows.weights,
+            problem.constraints,
+            task.seed,
+            error_weight=problem.error_weight,
+        )
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
 
 
@@ -189,7 +216,7 @@ def served_rule(best: Best, task: Task, problem: Problem) -> tuple[ThresholdRule
         searched_totals[ALL_SIZE] = totals[ALL_SIZE]
     tolerance = 0.0 if problem.rows.counted else TOLERANCE
     members = task.objective.terms[:, [MEMBERS]]
-    total = task.objective.costs[3] * np.array([1, 1, len(counts.members)])
+    total = task.objective.costs[ALL_WEIGHT] * np.array([1, 1, len(counts.members), 1])
     same = (np.abs(served - searched) <= tolerance * members).all()
     if not (same and (np.abs(totals - searched_totals) <= tolerance * total).all()):
         raise SearchMismatchError(

@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     soft: np.ndarray  # (n, k) label weights, or (0, k)
     class_start: np.ndarray  # (k + 1,) int64: where the rows of each class start
     base_counts: np.ndarray  # (c, 3) what the other rows add to the counters
-    base_totals: np.ndarray  # (3,)
+    base_totals: np.ndarray  # (4,)
 
 
 class State(NamedTuple):
@@ -46,13 +46,18 @@ class State(NamedTuple):
     cuts: np.ndarray  # (g,) int64
     info: np.ndarray  # (n, 4) int32: HELD, HOLDER, LABEL; together, for one fetch a row
     counts: np.ndarray  # (c, 3) CERTAIN, RIGHT, MISSED
-    totals: np.ndarray  # (3,) ALL_CERTAIN, ALL_EMPTY, ALL_SIZE
+    totals: np.ndarray  # (4,) ALL_CERTAIN, ALL_EMPTY, ALL_SIZE, ALL_WRONG
 
 
 @inlined
-def count_certain(i, who, sign, info, weights, soft, class_terms, term_of, counts):
+def count_certain(i, who, sign, info, weights, soft, class_terms, term_of, counts, totals):
     """Add (sign 1) or take back (sign -1) a row that is certain of class `who`."""
     label = info[i, LABEL]
+    totals[loss.ALL_CERTAIN] += sign * weights[i]
+    if label < 0:
+        totals[loss.ALL_WRONG] += sign * (weights[i] - soft[i, who])
+    elif label != who:
+        totals[loss.ALL_WRONG] += sign * weights[i]
     first, last = label, label + 1
     if label < 0:
         first, last = 0, soft.shape[1]
@@ -97,9 +102,8 @@ def place(rows, objective, state, cuts):
         if info[i, HELD] == 0:
             totals[loss.ALL_EMPTY] += rows.weights[i]
         if info[i, HELD] == 1:
-            totals[loss.ALL_CERTAIN] += rows.weights[i]
             count_certain(i, info[i, HOLDER], 1.0, info, rows.weights, rows.soft,
-                          class_terms, term_of, counts)  # fmt: skip
+                          class_terms, term_of, counts, totals)  # fmt: skip
     return loss.loss_of(counts, totals, objective)
 
 
@@ -134,8 +138,8 @@ def move(rows, objective, state, g, cut):
             sign = 1.0
             holder -= step * who
         if sign != 0.0:
-            totals[loss.ALL_CERTAIN] += sign * weights[i]
-            count_certain(i, holder, sign, info, weights, soft, class_terms, term_of, counts)
+            count_certain(i, holder, sign, info, weights, soft,
+                          class_terms, term_of, counts, totals)  # fmt: skip
     if len(rows.label_start) > 0:
         for e in range(rows.label_start[first], rows.label_start[last]):
             k = rows.label_class[e]
@@ -167,7 +171,7 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
     cut = state.cuts[g]
     last = rows.groups[g, HIGHEST] if step > 0 else 0
     penalties = 0.0
-    for j in range(3):
+    for j in range(4):
         totals[j] = state.totals[j]
     for c in range(len(terms)):
         for j in range(3):
@@ -187,6 +191,7 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
         position = offset + (at if step > 0 else at - 1)
         at += step
         queued = 0
+        changed = track_size
         for e in range(entry_start[position], entry_start[position + 1]):
             i = entry_row[e]
             held = info[i, HELD]
@@ -213,11 +218,15 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
                     totals[loss.ALL_EMPTY] -= weights[i]
             else:
                 continue
+            changed = True
             totals[loss.ALL_CERTAIN] += sign * weights[i]
             label = info[i, LABEL]
             first, end = label, label + 1
             if label < 0:
                 first, end = 0, soft.shape[1]
+                totals[loss.ALL_WRONG] += sign * (weights[i] - soft[i, holder])
+            elif label != holder:
+                totals[loss.ALL_WRONG] += sign * weights[i]
             for k in range(first, end):
                 weight = sign * (weights[i] if label >= 0 else soft[i, k])
                 for t in range(class_terms[k], class_terms[k + 1]):
@@ -261,7 +270,7 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
             penalties -= due[c]
             due[c] = loss.cost(above, terms[c, loss.PENALTY], terms[c, loss.TWO_SIDED])
             penalties += due[c]
-        if queued > 0 or track_size:
+        if changed or queued > 0:
             after = penalties + loss.ambiguity(totals, costs)
             if after < best_loss:
                 best_loss = after

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.compiling import kernel
 from scrib_mlflow.core.inputs import Floats, Ints, Labelled
-from scrib_mlflow.core.loss import MISSED, Objective
+from scrib_mlflow.core.loss import ALL_CERTAIN, ALL_EMPTY, ALL_WRONG, MISSED, Objective
 from scrib_mlflow.core.search.kernels import HIGHEST, Rows
 
 SHARED = -1  # in place of a class: the threshold that several classes share
@@ -158,7 +158,7 @@ def build_level(
     """Return the problem of moving thresholds inside the window."""
     n, k = data.scores.shape
     moving = np.empty(n, dtype=np.int64)
-    class_counts, totals = np.zeros((k, 3)), np.zeros(3)
+    class_counts, totals = np.zeros((k, 3)), np.zeros(4)
     n_moving = find_moving(data, *window, track.size or track.missed, moving, class_counts, totals)
     moving = moving[:n_moving]
     if data.hard:
@@ -263,7 +263,7 @@ def rank_entries(
 def find_moving(data, low, high, keep_all, moving, class_counts, totals):
     """List the rows that thresholds in [low, high] can move; count the rest; return how many.
 
-    `class_counts` (k, 3) and `totals` (3,) take the weights of rows that are certain or empty
+    `class_counts` (k, 3) and `totals` (4,) take the weights of rows that are certain or empty
     whatever the thresholds.
     """
     scores, labels, soft, weights = data.scores, data.labels, data.soft, data.weights
@@ -286,15 +286,18 @@ def find_moving(data, low, high, keep_all, moving, class_counts, totals):
             moving[n_moving] = i
             n_moving += 1
         elif always == 0:
-            totals[1] += weights[i]
+            totals[ALL_EMPTY] += weights[i]
         elif always == 1:
-            totals[0] += weights[i]
+            totals[ALL_CERTAIN] += weights[i]
             if len(soft) == 0:
                 class_counts[labels[i], 0] += weights[i]
                 if labels[i] == member:
                     class_counts[member, 1] += weights[i]
+                else:
+                    totals[ALL_WRONG] += weights[i]
             else:
                 for k in range(scores.shape[1]):
                     class_counts[k, 0] += soft[i, k]
                 class_counts[member, 1] += soft[i, member]
+                totals[ALL_WRONG] += weights[i] - soft[i, member]
     return n_moving

@@ -10,7 +10,6 @@ from scrib_mlflow.core import loss
 from scrib_mlflow.core.compiling import inner, kernel
 from scrib_mlflow.core.search import kernels
 
-CHANCE_COST, SIZE_COST, EMPTY_COST, ALL_WEIGHT = range(4)  # of an objective's costs
 GRID_SIDE = 32  # cuts of a threshold that a pair move tries
 GRID_FAR = 10  # of them spread over the whole range
 BARRIER = 1.0  # a sweep turns back where the loss is this much higher
@@ -171,7 +170,7 @@ def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxe
                   empty, spare, losses):  # fmt: skip
     """Add what empty sets cost beyond ambiguous ones, and the cost of set sizes, to every cell."""
     width = size_b + 1
-    if costs[EMPTY_COST] != costs[CHANCE_COST]:
+    if costs[loss.EMPTY_COST] != costs[loss.CHANCE_COST]:
         empty[: (size_a + 1) * width] = 0.0
         spare[: (size_a + 1) * width] = 0.0
         for e in range(listed):
@@ -180,7 +179,7 @@ def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxe
         accumulate(empty, spare, size_a, width)
         more = state.totals[loss.ALL_EMPTY] - empty[here]
         for j in range(size_a * width):
-            losses[j] += (costs[EMPTY_COST] - costs[CHANCE_COST]) * (more + empty[j])
+            losses[j] += (costs[loss.EMPTY_COST] - costs[loss.CHANCE_COST]) * (more + empty[j])
     if len(rows.size_at) > 0:
         at_a, at_b = rows.groups[a, kernels.OFFSET], rows.groups[b, kernels.OFFSET]
         rest = state.totals[loss.ALL_SIZE]
@@ -188,7 +187,7 @@ def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxe
         for u in range(size_a):
             for v in range(size_b):
                 size = rest + rows.size_at[at_a + grid_a[u]] + rows.size_at[at_b + grid_b[v]]
-                losses[u * width + v] += costs[SIZE_COST] * size
+                losses[u * width + v] += costs[loss.SIZE_COST] * size
 
 
 @inner
@@ -215,7 +214,9 @@ def pair(rows, objective, state, scratch, a, b):
     class_a, class_b = rows.groups[a, kernels.CLASS], rows.groups[b, kernels.CLASS]
     losses[:marked] = 0.0
     merged[:, :, :marked] = 0.0
-    constant = costs[CHANCE_COST] * (costs[ALL_WEIGHT] - state.totals[loss.ALL_CERTAIN])
+    chance, error = costs[loss.CHANCE_COST], costs[loss.ERROR_COST]
+    constant = chance * (costs[loss.ALL_WEIGHT] - state.totals[loss.ALL_CERTAIN])
+    constant += error * state.totals[loss.ALL_WRONG]
     for k in range(classes):
         first, last = box_start[0], box_start[1]
         if hard:
@@ -250,9 +251,12 @@ def pair(rows, objective, state, scratch, a, b):
                 right[u + second_v] += weight
                 right[u + v] -= weight
         accumulate(certain, right, size_a, width)
-        constant += costs[CHANCE_COST] * certain[here]
+        constant += chance * certain[here] - error * (certain[here] - right[here])
         for j in range(cells):
-            losses[j] -= costs[CHANCE_COST] * certain[j]
+            losses[j] -= chance * certain[j]
+        if error > 0.0:
+            for j in range(cells):
+                losses[j] += error * (certain[j] - right[j])
         for t in range(class_terms[k], class_terms[k + 1]):
             c = term_of[t]
             if slots[c] < 0:
@@ -282,7 +286,7 @@ class Scratch(NamedTuple):
     """Memory that the kernels reuse."""
 
     counts: np.ndarray  # (c, 3) sweep: counters on the way
-    totals: np.ndarray  # (3,)
+    totals: np.ndarray  # (4,)
     due: np.ndarray  # (c,) penalties on the way
     stale: np.ndarray  # (c,) bool: penalty to be computed anew
     queue: np.ndarray  # (c,) int64: which ones
@@ -301,7 +305,7 @@ def new_state(rows: kernels.Rows, objective: loss.Objective) -> kernels.State:
     terms = len(objective.terms)
     info = np.zeros((rows.positions.shape[1], 4), dtype=np.int32)
     cuts = np.zeros(len(rows.groups), dtype=np.int64)
-    return kernels.State(cuts, info, np.zeros((terms, 3)), np.zeros(3))
+    return kernels.State(cuts, info, np.zeros((terms, 3)), np.zeros(4))
 
 
 def new_scratch(rows: kernels.Rows, objective: loss.Objective, pairs: int) -> Scratch:
@@ -311,7 +315,7 @@ def new_scratch(rows: kernels.Rows, objective: loss.Objective, pairs: int) -> Sc
     cells = (GRID_SIDE + 1) ** 2
     return Scratch(
         counts=np.zeros((terms, 3)),
-        totals=np.zeros(3),
+        totals=np.zeros(4),
         due=np.zeros(terms),
         stale=np.zeros(terms, dtype=np.bool_),
         queue=np.zeros(terms, dtype=np.int64),

@@ -158,7 +158,7 @@ class Best(NamedTuple):
     loss: float
     thresholds: Floats  # (g,)
     counts: Floats = np.zeros((0, 3))  # (c, 3) there, once all rows are counted
-    totals: Floats = np.zeros(0)  # (3,)
+    totals: Floats = np.zeros(0)  # (4,)
     start_losses: tuple[float, ...] = ()  # of all starts followed, ascending
 
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
+from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import certain_and_wrong
 from scrib_mlflow.core.groups import (
     LEAST_GROUPS,
@@ -95,6 +96,7 @@ class TargetFrontier:
         return tuple(point for point in self.points if point.swept == name)
 
 
+@one_blas_thread()
 def draw_frontier(
     scores: ArrayLike,
     labels: ArrayLike,
@@ -111,6 +113,7 @@ def draw_frontier(
     chance_weight: float = 1.0,
     size_weight: float = 0.0,
     empty_weight: float = 1.0,
+    error_weight: float = 0.0,
     confidence: float = 0.95,
     points: int = 30,
     lowest: float | None = None,
@@ -126,7 +129,7 @@ def draw_frontier(
     ----------
     scores, labels, risk_targets, classes, overall_target, max_class_abstention, waive, penalty
         As for `draw_path`; labels are hard.
-    rule, chance_weight, size_weight, empty_weight
+    rule, chance_weight, size_weight, empty_weight, error_weight
         As for `draw_path`.
     certify_rows, certify_groups : int
         How many rows, and groups of rows, a certificate will be computed on; the groups if and
@@ -160,7 +163,10 @@ def draw_frontier(
         penalty=penalty,
     )
     ambiguity = Ambiguity(
-        chance_weight=chance_weight, size_weight=size_weight, empty_weight=empty_weight
+        chance_weight=chance_weight,
+        size_weight=size_weight,
+        empty_weight=empty_weight,
+        error_weight=error_weight,
     )
     constraints = make_problem(rows, targets, ambiguity).constraints
     check_rule(rule, ambiguity, penalty)
@@ -184,7 +190,7 @@ def draw_frontier(
     used = inputs.count_threads(threads)
     if rule == "optimal":
         named = own_targets(risk_targets)
-        rules = sweeps.fit_optimal_along(fitted, grid, named, seed, used, progress)
+        rules = sweeps.fit_optimal_along(fitted, grid, named, seed, used, progress, ambiguity)
     else:
         rules = sweeps.fit_thresholds_along(fitted, grid, ambiguity, seed, used, progress)
     expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)

@@ -17,7 +17,7 @@ import numpy as np
 
 from scrib_mlflow.core.counts import constraint_counts, count_rows
 from scrib_mlflow.core.inputs import Floats, Labelled, Progress, as_number, check_probabilities
-from scrib_mlflow.core.loss import Ambiguity, Problem, loss_of, make_objective
+from scrib_mlflow.core.loss import USUAL, Ambiguity, Problem, loss_of, make_objective
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.optimal.fit import Aimed, aim, shared_multipliers
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
@@ -206,6 +206,7 @@ def fit_optimal_along(
     seed: int,
     threads: int,
     progress: Progress | None,
+    ambiguity: Ambiguity = USUAL,
 ) -> list[list[SweepRule]]:
     """Return the best prices for each point of each sweep.
 
@@ -215,7 +216,7 @@ def fit_optimal_along(
     chances = recalibrate(recalibration, rows.scores)
 
     def solve(point: SweepPoint, start: Floats | None) -> Aimed:
-        problem = Problem(rows=rows, constraints=point.constraints)
+        problem = Problem(rows=rows, constraints=point.constraints, ambiguity=ambiguity)
         together = shared_multipliers(problem, named)
         usable = start if start is not None and len(start) == len(together) else None
         return aim(problem, chances, recalibration, together, seed, usable)
@@ -243,7 +244,8 @@ def fit_optimal_along(
     ]
 
     def best(point: SweepPoint) -> SweepRule:
-        objective = make_objective(Problem(rows=rows, constraints=point.constraints))
+        problem = Problem(rows=rows, constraints=point.constraints, ambiguity=ambiguity)
+        objective = make_objective(problem)
         losses = [float(loss_of(*counts, objective)) for counts in counted]
         least = int(np.argmin(losses))
         return SweepRule(rules[least], losses[least])

@@ -135,3 +135,19 @@ def test_overall_targets_and_caps_enter_the_path():
     soft = recalibrate(capped.recalibration, SCORES)
     certain = predict_sets(SCORES, capped.steps[-1].rule).sum(axis=1) == 1
     assert soft[certain, 1].sum() >= 0.45 * soft[:, 1].sum()
+
+
+def test_a_price_of_errors_buys_fewer_of_them_along_the_whole_path():
+    scores, labels = draw_scores(4_000, noise=3**0.5, seed=3)
+    wrong = []
+    for weight in (0.0, 10.0):
+        path = draw_path(
+            scores, labels, 0.2, rule="optimal", certify_rows=4_000, error_weight=weight
+        )
+        by_step = []
+        for step in path.steps:
+            sets = predict_sets(scores, step.rule)
+            certain = sets.sum(axis=1) == 1
+            by_step.append(1 - scores[sets & certain[:, None]].mean())
+        wrong.append(by_step)
+    assert max(wrong[1]) < min(wrong[0]) - 0.02

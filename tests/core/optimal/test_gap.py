@@ -67,3 +67,12 @@ def test_prices_come_from_other_rows_so_that_the_bound_does_not_flatter():
 def test_without_targets_nothing_bounds():
     gap = gap_of(fit_thresholds(SCORES, LABELS, 0.1).rule, constraints=())
     assert gap.bound == gap.bound_at_risks == 0.0
+
+
+def test_gap_is_in_the_unit_of_the_objective():
+    rule = fit_optimal(SCORES, LABELS, 0.1, error_weight=3.0).rule
+    gap = measure_gap(rule, FRESH, ASKED, MAP, SCORES, 0, error_weight=3.0)
+    assert gap.cost_rate == gap.abstention_rate + 3 * gap.wrong_rate
+    assert gap.bound - 0.01 < gap.cost_rate < gap.bound + 0.02
+    free = measure_gap(rule, FRESH, ASKED, MAP, SCORES, 0)
+    assert free.cost_rate == free.abstention_rate > free.bound + 0.02

@@ -10,6 +10,7 @@ from scrib_mlflow.core.dual import BONUS, certain_bound, solve_dual
 from scrib_mlflow.core.optimal import recalibrate
 from scrib_mlflow.core.optimal.fit import make_requirements
 from scrib_mlflow.core.targets import Targets, make_constraints
+from scrib_mlflow.errors import InvalidTargetsError
 from scrib_mlflow.synthetic import draw_scores
 from tests.oracles import all_answers, optimal_answer
 
@@ -178,3 +179,34 @@ def test_labels_set_miscalibrated_scores_right():
         risks, _ = soft_risks(chances, sets, chances)
         assert risks.max() <= most
     assert risks.max() > 0.13  # what believing the scores costs
+
+
+def test_where_targets_leave_room_an_error_weight_makes_chows_rule():
+    # an answer is worth 1 - w (1 - p), so it pays from p = 1 - 1 / w on
+    scores, _ = draw_scores(3_000, noise=NOISE, seed=4)
+    sets = predict_sets(scores, fit_optimal(scores, None, 0.95, error_weight=4.0).rule)
+    top = scores.max(axis=1)
+    clear = np.abs(top - 0.75) > 1e-3
+    assert ((sets.sum(axis=1) == 1) == (top >= 0.75))[clear].all()
+    certain = sets.sum(axis=1) == 1
+    assert (sets.argmax(axis=1) == scores.argmax(axis=1))[certain].all()
+
+
+def test_errors_cost_what_they_are_said_to():
+    scores, labels = draw_scores(20_000, noise=NOISE, seed=6)
+    wrong, costs = [], []
+    for weight in (0.0, 1.0, 20.0):  # while all targets bind, a small weight changes nothing
+        fit = fit_optimal(scores, None, 0.15, error_weight=weight)
+        sets = predict_sets(scores, fit.rule)
+        certain = sets.sum(axis=1) == 1
+        risk = np.where(sets[certain], 0.0, scores[certain]).sum() / len(scores)
+        wrong.append(risk / certain.mean())
+        costs.append(1 - certain.mean() + weight * risk)
+        assert costs[-1] == pytest.approx(fit.abstention_bound, abs=0.003)
+        assert fit.loss == pytest.approx(costs[-1], abs=0.005)
+        assert abs(fit.primal_gap) < 0.002
+        assert all(each.rate <= each.target + 0.002 for each in fit.constraints)
+    assert wrong[0] >= wrong[1] > wrong[2] + 0.05
+    assert fit_optimal(scores, labels, 0.15, error_weight=5.0).loss > wrong[2]
+    with pytest.raises(InvalidTargetsError, match="error_weight is -1"):
+        fit_optimal(scores, labels, error_weight=-1)

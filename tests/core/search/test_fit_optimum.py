@@ -33,6 +33,20 @@ def test_search_finds_the_true_optimum(n, k, decimals, seeds):
     assert not missed, f"the optimum was missed by these shares of the loss, by seed: {missed}"
 
 
+@pytest.mark.parametrize("error_weight", [0.5, 1.0, 3.0])
+def test_search_finds_the_true_optimum_where_wrong_answers_cost(error_weight):
+    cheaper = []
+    for seed in range(6):
+        scores, labels = rows(seed, 90, 3)
+        fit = fit_thresholds(scores, labels, 0.3, error_weight=error_weight, seed=seed)
+        truth = best_loss(scores, labels, 0.3, error=error_weight)
+        assert fit.loss == pytest.approx(truth, abs=1e-12), seed
+        plain = fit_thresholds(scores, labels, 0.3, seed=seed)
+        risks = [evaluate_sets(scores, labels, each).overall_risk for each in (fit, plain)]
+        cheaper.append(risks[0] < risks[1])
+    assert any(cheaper)
+
+
 @pytest.mark.parametrize(
     ("noise", "n", "published"),
     [

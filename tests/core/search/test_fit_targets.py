@@ -40,6 +40,11 @@ CASES = {
     "two-sided": ({"two_sided_penalty": 2.0}, {"groups": SINGLE, "two_sided": 2.0}),
     "costly empty sets": ({"empty_weight": 1.5}, {"groups": SINGLE, "empty": 1.5}),
     "set sizes": ({"size_weight": 0.3}, {"groups": SINGLE, "size": 0.3}),
+    "costly errors": ({"error_weight": 3.0}, {"groups": SINGLE, "error": 3.0}),
+    "costly errors alone": (
+        {"risk_targets": None, "waive": CLASSES, "error_weight": 3.0},
+        {"groups": [], "error": 3.0},
+    ),
     "abstention cap": (
         {"max_class_abstention": {"N1": 0.3}},
         {"groups": [*SINGLE, ("abstention", (1,), 0.3)]},
@@ -75,6 +80,7 @@ CASES = {
             "risk_targets": {"N1": 0.3},
             "overall_target": 0.1,
             "size_weight": 0.1,
+            "error_weight": 0.5,
             "max_class_abstention": 0.7,
             "threshold_groups": ["N1"],
             "confidence": 0.8,
@@ -86,6 +92,7 @@ CASES = {
                 *(("abstention", (j,), 0.7) for j in range(5)),
             ],
             "size": 0.1,
+            "error": 0.5,
             "margin": (0.8, 1.0),
         },
     ),
@@ -120,7 +127,14 @@ def test_weights_count_like_repeated_rows(case):
     assert weighted.loss == pytest.approx(same.loss, rel=0.02)
 
 
-SOFT = ["one number", "overall alone", "set sizes", "abstention cap", "margin for more rows"]
+SOFT = [
+    "one number",
+    "overall alone",
+    "set sizes",
+    "costly errors",
+    "abstention cap",
+    "margin for more rows",
+]
 
 
 @pytest.mark.parametrize("case", SOFT)

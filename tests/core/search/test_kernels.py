@@ -68,6 +68,7 @@ def problems(draw):
         chance_weight=1.0,
         size_weight=draw(st.sampled_from([0.0, 0.3])),
         empty_weight=draw(st.sampled_from([1.0, 1.4])),
+        error_weight=draw(st.sampled_from([0.0, 2.5])),
     )
     margin = Margin(confidence=0.8, certify_rows=1.7 * n) if draw(st.booleans()) else None
     problem = Problem(rows=rows, constraints=constraints, ambiguity=ambiguity)
@@ -89,7 +90,7 @@ def recount(data, level, cuts, constraints):
 def same(state, counted, track):
     counts, totals = counted
     wanted = [0, 1, 2] if track.missed else [0, 1]
-    sums = [0, 1, 2] if track.size else [0, 1]
+    sums = [0, 1, 2, 3] if track.size else [0, 1, 3]
     np.testing.assert_allclose(state.counts[:, wanted], counts[:, wanted], rtol=0, atol=1e-9)
     np.testing.assert_allclose(state.totals[sums], totals[sums], rtol=0, atol=1e-9)
 
@@ -215,9 +216,9 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit():
     options = [
         {},
         {"overall_target": 0.05, "confidence": 0.9},
-        {"threshold_groups": ["1"], "size_weight": 0.2, "empty_weight": 1.2},
+        {"threshold_groups": ["1"], "size_weight": 0.2, "empty_weight": 1.2, "error_weight": 3.0},
         {"miscoverage_targets": 0.1},
-        {"soft": True, "max_class_abstention": 0.5},
+        {"soft": True, "max_class_abstention": 0.5, "error_weight": 1.5},
     ]
     outputs = []
     for disabled in ("0", "1"):
