@@ -63,6 +63,7 @@ class Calibrate(Settings):
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
     empty_weight: Weight = 1.0
+    error_weight: Weight | None = None
     seed: Seed = 0
     registered_model_name: str | None = None
     alias: str = "candidate"
@@ -201,6 +202,7 @@ class Frontier(Settings):
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
     empty_weight: Weight = 1.0
+    error_weight: Weight | None = None
     seed: Seed = 0
     batch_rows: Positive = 10_000
 
@@ -323,6 +325,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "penalty": "with rule=thresholds: cost of a squared excess over a target",
         "chance_weight": "with rule=thresholds: cost of an ambiguous set",
         "size_weight": "with rule=thresholds: cost of each class in a set",
+        "error_weight": "how many abstentions a wrong answer costs; 2 answers only what is more "
+        "likely right than wrong, 0 makes as many errors as the targets allow",
         "empty_weight": "with rule=thresholds: cost of an empty set; 1.1 prefers sets that name "
         "candidate classes",
     },
@@ -387,6 +391,8 @@ UNSET = {  # what happens without a value
     "certify_fraction": "0.7, or 0.9 with path_data",
     "frontier.certify_fraction": "0.7",
     "compare.certify_fraction": "0.7",
+    "error_weight": "2, or 0 with mode=paper",
+    "frontier.error_weight": "2",
     "lowest": "a tenth of the chosen target",
     "highest": "where the top class alone meets all targets, at most 0.5",
     "classes": "the model's",

@@ -168,8 +168,8 @@ OPTIONS = {
         model_uri data label risk_targets overall_target confidence rule mode certify_fraction
         certify_data path_data group group_cap group_test max_group_rows key waive
         max_class_abstention candidate_coverage require_certificate ledger classes scores_from
-        score_transform penalty chance_weight size_weight empty_weight seed registered_model_name
-        alias max_fit_rows batch_rows engine spark_options
+        score_transform penalty chance_weight size_weight empty_weight error_weight seed
+        registered_model_name alias max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target confidence waive
@@ -186,7 +186,7 @@ OPTIONS = {
     "Frontier": """
         model_uri data label risk_targets overall_target confidence rule certify_fraction group key
         waive max_class_abstention points lowest highest use_certify_rows ledger classes scores_from
-        score_transform penalty chance_weight size_weight empty_weight seed batch_rows
+        score_transform penalty chance_weight size_weight empty_weight error_weight seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows engine spark_options",
     "Predict": """

@@ -130,6 +130,7 @@ class Ambiguity:
     error_weight: float = 0.0
 
 
+ERROR_WEIGHT = 2.0  # of commands: an answer more likely wrong than right is worse than none
 USUAL = Ambiguity()
 
 

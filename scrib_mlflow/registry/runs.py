@@ -151,7 +151,11 @@ def gap_metrics(gap: AbstentionGap | None, *, prefix: str = "") -> dict[str, flo
     """Return the least abstention that is possible, at the targets and at the rule's risks."""
     if gap is None:
         return {}
-    values = {"abstention_bound": gap.bound, "abstention_bound_at_risks": gap.bound_at_risks}
+    values = {
+        "abstention_bound": gap.bound,
+        "abstention_bound_at_risks": gap.bound_at_risks,
+        "cost_rate": gap.cost_rate,
+    }
     return {f"{prefix}{name}": value for name, value in values.items()}
 
 

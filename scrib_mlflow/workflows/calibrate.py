@@ -16,7 +16,7 @@ import scrib_mlflow
 from scrib_mlflow.core.certificate import Certificate, Sample, certify_path, draw_path
 from scrib_mlflow.core.groups import GroupTest, make_group_test, typical_rows
 from scrib_mlflow.core.inputs import check_rows, labels_for
-from scrib_mlflow.core.loss import Ambiguity, describe_rule
+from scrib_mlflow.core.loss import ERROR_WEIGHT, Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
@@ -194,12 +194,20 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
 
 def target_options(settings: Calibrate) -> dict[str, Any]:
     """Return what is asked of a rule, by the names of the core's functions."""
-    return settings.model_dump(include=TARGETS | {"seed"})
+    options = settings.model_dump(include=TARGETS | {"seed"})
+    return options | {"error_weight": error_weight(settings)}
 
 
 def loss_options(settings: Calibrate) -> dict[str, Any]:
     """Return what excess and ambiguity cost, which an optimal rule has no use for."""
     return settings.model_dump(include=WEIGHTS | {"penalty"})
+
+
+def error_weight(settings: Calibrate) -> float:
+    """Return how many abstentions a wrong answer costs; none in the paper."""
+    if settings.error_weight is not None:
+        return settings.error_weight
+    return 0.0 if settings.mode == "paper" else ERROR_WEIGHT
 
 
 def register_logged(
@@ -369,9 +377,10 @@ def _fit(
     if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
         rule = certify.with_candidates(rule, _coverage(settings))
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
-    weights = Ambiguity(**settings.model_dump(include=WEIGHTS))
+    weights = settings.model_dump(include=WEIGHTS)
+    ambiguity = Ambiguity(**weights, error_weight=error_weight(settings))
     return Fitted(
-        fit=describe_rule("path", rule, rows, targets_of(settings), weights),
+        fit=describe_rule("path", rule, rows, targets_of(settings), ambiguity),
         recalibration=path.recalibration,
         certificate=outcome.certificate,
         path=PathRecord(
@@ -430,7 +439,16 @@ def _measure_gap(
     scores, weights = sample.scores, sample.weights
     recalibration = recalibration or fit_recalibration(scores, sample.labels, weights)
     constraints = make_constraints(targets_of(settings), parts.classes)
-    return measure_gap(rule, measured, constraints, recalibration, scores, settings.seed, weights)
+    return measure_gap(
+        rule,
+        measured,
+        constraints,
+        recalibration,
+        scores,
+        settings.seed,
+        weights,
+        error_weight=error_weight(settings),
+    )
 
 
 def _log(
