@@ -2,7 +2,9 @@
 
 Starts descend on small samples first; those that differ go on to larger ones, inside windows around
 what they have reached. On all rows the finalists are kicked: moved far, or under softer penalties,
-and left to descend again. `follow` takes thresholds along a chain of objectives.
+and left to descend again. Where targets are hard to keep, only rules that answer little keep them,
+and samples hold too few of the rows that matter: then climbers begin among the highest scores of
+each class. `follow` takes thresholds along a chain of objectives.
 """
 
 from __future__ import annotations
@@ -16,7 +18,17 @@ from typing import NamedTuple
 import numpy as np
 
 from scrib_mlflow.core.inputs import Floats, Ints, Progress
-from scrib_mlflow.core.loss import PENALTY, TWO_SIDED, Objective
+from scrib_mlflow.core.loss import (
+    ALL_WEIGHT,
+    CHANCE_COST,
+    EMPTY_COST,
+    KIND,
+    PENALTY,
+    RISK,
+    SIZE_COST,
+    TWO_SIDED,
+    Objective,
+)
 from scrib_mlflow.core.search import levels
 from scrib_mlflow.core.search.kernels import HIGHEST, State, place
 from scrib_mlflow.core.search.levels import Data, Level, Track, Window
@@ -39,6 +51,14 @@ KICK_PENALTIES = (300.0, 100.0, 1000.0, 30.0)  # every fourth kick softens them 
 KICKS = (8, 40)  # at least, and at most for five thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
+
+HARD = 0.8  # of the loss of never answering: from here on climbers search as well
+FIRST_DEPTH = 250  # highest scores of each class among which a climber begins
+DEEPER = 3  # times as many next
+CLIMBERS = 2  # at a time, until two agree
+MOST_CLIMBERS = 8
+AGREED = 1.005
+CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
 MOST_PAIRS = 60
 HALF_WINDOW = 3.0  # in standard errors of a rank
@@ -204,6 +224,8 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
                 reached.append(Best(np.inf, initial))
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
+        if min(f.loss for f in reached) > HARD * _doubt(task.objective):
+            reached += _climb_all(task, pool)
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
@@ -248,6 +270,56 @@ def _begin(
     return parts[0][0], [f for _, reached in parts for f in reached]
 
 
+def _doubt(objective: Objective) -> float:
+    """Return the loss of never answering, without penalties; infinite where no risk matters."""
+    if not (objective.terms[:, KIND] == RISK).any():
+        return np.inf
+    costs = objective.costs
+    return float(
+        costs[ALL_WEIGHT] * max(costs[CHANCE_COST] + 2 * costs[SIZE_COST], costs[EMPTY_COST])
+    )
+
+
+def _climb_all(task: Task, pool: ThreadPoolExecutor) -> list[Best]:
+    """Return what climbers reach, from different starts, until the best two agree."""
+    ranked = rank_scores(task.data)
+    reached: list[Best] = []
+    for first in range(0, MOST_CLIMBERS, CLIMBERS):
+        reached += pool.map(partial(_climb, task, ranked), range(first, first + CLIMBERS))
+        best, second = sorted(f.loss for f in reached)[:2]
+        if second <= AGREED * best:
+            break
+    return reached
+
+
+def _climb(task: Task, ranked: Floats, number: int) -> Best:
+    """Search the highest scores of each class, on all rows, then more and more of them."""
+    rng = task.random(5, number)
+    n = ranked.shape[1]
+    depth = FIRST_DEPTH
+    best = Best(np.inf, ranked[:, -1])
+    while True:
+        low = np.full(len(ranked), -np.inf)
+        if 2 * depth < n:
+            low = np.where(ranked[:, -depth] < ranked[:, -1], ranked[:, -depth], -np.inf)
+        tools = open_level(task, task.data, Window(low, np.full(len(low), np.inf)), rng)
+        highest = tools.level.rows.groups[:, HIGHEST]
+        kicks = _count_kicks(task, tools)
+        reached = [_anneal(task, tools, (FULL,), tools.level.cuts(best.thresholds))]
+        for turn in range(kicks // 3):
+            draw = rng.random(len(highest))
+            cuts = (highest * draw).astype(np.int64)
+            if turn % 2:  # ranks from the top, of all magnitudes
+                cuts = highest - np.minimum((highest + 1) ** draw, highest).astype(np.int64)
+            reached.append(_anneal(task, tools, CLIMB_PENALTIES[-1 - turn // 2 % 2 :], cuts))
+        best = min(reached, key=lambda f: f.loss)
+        cuts = _kick(task, tools, tools.level.cuts(best.thresholds), kicks, rng)
+        best = _count(task, tools, cuts)
+        if 2 * depth >= n:
+            return best
+        depth *= DEEPER
+
+
 def _follow(task: Task, sample: Data, ranked: Floats, stage: int, start: Best) -> Best:
     """Take a start to a larger sample, within a window."""
     window = window_around(start.thresholds, ranked, 1.0)
@@ -264,12 +336,16 @@ def _finish(task: Task, ranked: Floats | None, number: int, start: Best) -> Best
     for _ in range(task.effort.kick_rounds):
         window = window_around(thresholds, ranked, task.effort.kick_window)
         tools = open_level(task, task.data, window, rng)
-        kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
-        most = KICKS[1] * min(max(1, len(thresholds) // 5), 6)
-        kicks = int(min(max(kicks, KICKS[0]), most)) // task.effort.kick_rounds
+        kicks = max(_count_kicks(task, tools), KICKS[0]) // task.effort.kick_rounds
         cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
         thresholds = tools.level.thresholds(cuts)
     return _count(task, tools, cuts)
+
+
+def _count_kicks(task: Task, tools: Tools) -> int:
+    """Return how many kicks are worth their time."""
+    kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
+    return int(min(kicks, KICKS[1] * min(max(1, len(tools.level.values) // 5), 6)))
 
 
 def _count(task: Task, tools: Tools, cuts: Ints) -> Best:
