@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scrib_mlflow.core.inputs import Floats, Ints, Progress
+from scrib_mlflow.core.inputs import Bools, Floats, Ints, Progress
 from scrib_mlflow.core.loss import (
     ALL_WEIGHT,
     CHANCE_COST,
@@ -54,9 +54,10 @@ PROMISING = 1.01  # a kick is followed up when its loss is within one percent of
 
 HARD = 0.8  # of the loss of never answering: from here on climbers search as well
 FIRST_DEPTH = 250  # highest scores of each class among which a climber begins
-DEEPER = 3  # times as many next
-CLIMBERS = 2  # at a time, until two agree
+DEEPER = 4  # times as many next
+CLIMBERS = 4  # at a time, until the best two agree
 MOST_CLIMBERS = 8
+ENDS = 4  # combinations of highest and lowest scores of which a climber takes the best
 AGREED = 1.005
 CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
@@ -224,8 +225,8 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
                 reached.append(Best(np.inf, initial))
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
-        if min(f.loss for f in reached) > HARD * _doubt(task.objective):
-            reached += _climb_all(task, pool)
+        if task.data.hard and min(f.loss for f in reached) > HARD * _doubt(task.objective):
+            reached += _climb_all(task, pool)  # soft counts are smooth: starts agree without
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
@@ -293,31 +294,48 @@ def _climb_all(task: Task, pool: ThreadPoolExecutor) -> list[Best]:
 
 
 def _climb(task: Task, ranked: Floats, number: int) -> Best:
-    """Search the highest scores of each class, on all rows, then more and more of them."""
+    """Search one end of each class's scores, on all rows, then more and more of them.
+
+    The highest scores of all classes give rules that are mostly empty. Every other climber tries
+    rules where some classes are nearly always in, and goes on with the best of them.
+    """
     rng = task.random(5, number)
-    n = ranked.shape[1]
-    depth = FIRST_DEPTH
-    best = Best(np.inf, ranked[:, -1])
-    while True:
-        low = np.full(len(ranked), -np.inf)
-        if 2 * depth < n:
-            low = np.where(ranked[:, -depth] < ranked[:, -1], ranked[:, -depth], -np.inf)
-        tools = open_level(task, task.data, Window(low, np.full(len(low), np.inf)), rng)
-        highest = tools.level.rows.groups[:, HIGHEST]
-        kicks = _count_kicks(task, tools)
-        reached = [_anneal(task, tools, (FULL,), tools.level.cuts(best.thresholds))]
-        for turn in range(kicks // 3):
-            draw = rng.random(len(highest))
-            cuts = (highest * draw).astype(np.int64)
-            if turn % 2:  # ranks from the top, of all magnitudes
-                cuts = highest - np.minimum((highest + 1) ** draw, highest).astype(np.int64)
-            reached.append(_anneal(task, tools, CLIMB_PENALTIES[-1 - turn // 2 % 2 :], cuts))
-        best = min(reached, key=lambda f: f.loss)
-        cuts = _kick(task, tools, tools.level.cuts(best.thresholds), kicks, rng)
-        best = _count(task, tools, cuts)
-        if 2 * depth >= n:
-            return best
+    ends = np.zeros((1, len(ranked)), dtype=np.bool_)
+    if number % 2:
+        ends = rng.random((ENDS, len(ranked))) < 0.5  # at the lowest scores
+    first = Best(np.inf, ranked[:, -1])
+    tried = [_climb_from(task, ranked, FIRST_DEPTH, lowest, first, rng) for lowest in ends]
+    chosen = int(np.argmin([f.loss for f in tried]))
+    best, depth = tried[chosen], FIRST_DEPTH
+    while 2 * depth < ranked.shape[1]:
         depth *= DEEPER
+        best = _climb_from(task, ranked, depth, ends[chosen], best, rng)
+    return best
+
+
+def _climb_from(
+    task: Task, ranked: Floats, depth: int, lowest: Bools, best: Best, rng: np.random.Generator
+) -> Best:
+    """Search so many of the highest or lowest scores of each class, or all where they are few."""
+    window = levels.everywhere(len(ranked))
+    if 2 * depth < ranked.shape[1]:
+        low = np.where(lowest, -np.inf, ranked[:, -depth])
+        high = np.where(lowest, ranked[:, depth], np.inf)
+        tied = (low >= ranked[:, -1]) | (high <= ranked[:, 0])
+        window = Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
+    tools = open_level(task, task.data, window, rng)
+    highest = tools.level.rows.groups[:, HIGHEST]
+    kicks = _count_kicks(task, tools)
+    reached = [_anneal(task, tools, (FULL,), tools.level.cuts(best.thresholds))]
+    for turn in range(kicks // 3):
+        draw = rng.random(len(highest))
+        cuts = (highest * draw).astype(np.int64)
+        if turn % 2:  # ranks from the end, of all magnitudes
+            near = np.minimum((highest + 1) ** draw, highest).astype(np.int64)
+            cuts = np.where(lowest, near, highest - near)
+        reached.append(_anneal(task, tools, CLIMB_PENALTIES[-1 - turn // 2 % 2 :], cuts))
+    best = min(reached, key=lambda f: f.loss)
+    return _count(task, tools, _kick(task, tools, tools.level.cuts(best.thresholds), kicks, rng))
 
 
 def _follow(task: Task, sample: Data, ranked: Floats, stage: int, start: Best) -> Best:
