@@ -38,6 +38,7 @@ STARTS = 4  # on each sample
 FAMILIES = ("class", "other", "rank", "equal", "high", "other", "equal", "rank", "class", "high")
 EQUAL_SHARES = (0.3, 0.6, 0.1, 0.9, 0.2, 0.45, 0.75, 0.05)
 FEW_ROWS = 60_000  # up to here twice the work is done
+FEW_THRESHOLDS = 10  # more get fewer starts
 GROWTH = 6  # each sample has so many times the rows of the one before
 NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
 HOPEFUL = 3.0  # a start is worth following for being different up to this multiple of the best loss
@@ -52,10 +53,10 @@ KICKS = (8, 40)  # at least, and at most for five thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
 
-HARD = 0.8  # of the loss of never answering: from here on climbers search as well
+HARD = 0.9  # of the loss of never answering: from here on climbers search as well
 FIRST_DEPTH = 250  # highest scores of each class among which a climber begins
 DEEPER = 4  # times as many next
-CLIMBERS = 4  # at a time, until the best two agree
+CLIMBERS = 2  # at a time, one of each kind
 MOST_CLIMBERS = 8
 ENDS = 4  # combinations of highest and lowest scores of which a climber takes the best
 AGREED = 1.005
@@ -196,7 +197,7 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     """Return the work for n rows, k classes and so many thresholds; `effort` multiplies it."""
     few = n <= FEW_ROWS
     boost = effort * (2.0 if few else 1.0)
-    fewer = boost * min(1.0, 10.0 / thresholds)
+    fewer = boost * min(1.0, FEW_THRESHOLDS / thresholds)
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round((8 if few else 4) * fewer)),
@@ -226,7 +227,7 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
         if task.data.hard and min(f.loss for f in reached) > HARD * _doubt(task.objective):
-            reached += _climb_all(task, pool)  # soft counts are smooth: starts agree without
+            reached = _climb_all(task, _distinct(reached), pool)  # soft counts need none
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
@@ -281,14 +282,13 @@ def _doubt(objective: Objective) -> float:
     )
 
 
-def _climb_all(task: Task, pool: ThreadPoolExecutor) -> list[Best]:
-    """Return what climbers reach, from different starts, until the best two agree."""
+def _climb_all(task: Task, reached: list[Best], pool: ThreadPoolExecutor) -> list[Best]:
+    """Return starts with those that climbers add, until the best two agree."""
     ranked = rank_scores(task.data)
-    reached: list[Best] = []
     for first in range(0, MOST_CLIMBERS, CLIMBERS):
-        reached += pool.map(partial(_climb, task, ranked), range(first, first + CLIMBERS))
-        best, second = sorted(f.loss for f in reached)[:2]
-        if second <= AGREED * best:
+        climbed = pool.map(partial(_climb, task, ranked), range(first, first + CLIMBERS))
+        reached = sorted([*reached, *climbed], key=lambda f: f.loss)
+        if reached[1].loss <= AGREED * reached[0].loss:
             break
     return reached
 
@@ -325,7 +325,7 @@ def _climb_from(
         window = Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
     tools = open_level(task, task.data, window, rng)
     highest = tools.level.rows.groups[:, HIGHEST]
-    kicks = _count_kicks(task, tools)
+    kicks = int(_count_kicks(task, tools) * min(1.0, FEW_THRESHOLDS / len(ranked)))
     reached = [_anneal(task, tools, (FULL,), tools.level.cuts(best.thresholds))]
     for turn in range(kicks // 3):
         draw = rng.random(len(highest))
