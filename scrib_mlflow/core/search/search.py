@@ -2,7 +2,9 @@
 
 Starts descend on small samples first; those that differ go on to larger ones, inside windows around
 what they have reached. On all rows the finalists are kicked: moved far, or under softer penalties,
-and left to descend again. `follow` takes thresholds along a chain of objectives.
+and left to descend again. Where targets are hard to keep, only rules that answer little keep them,
+and samples hold too few of the rows that matter: then climbers begin among the highest scores of
+each class. `follow` takes thresholds along a chain of objectives.
 """
 
 from __future__ import annotations
@@ -15,8 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scrib_mlflow.core.inputs import Floats, Ints, Progress
-from scrib_mlflow.core.loss import PENALTY, TWO_SIDED, Objective
+from scrib_mlflow.core.inputs import Bools, Floats, Ints, Progress
+from scrib_mlflow.core.loss import (
+    ALL_WEIGHT,
+    CHANCE_COST,
+    EMPTY_COST,
+    KIND,
+    PENALTY,
+    RISK,
+    SIZE_COST,
+    TWO_SIDED,
+    Objective,
+)
 from scrib_mlflow.core.search import levels
 from scrib_mlflow.core.search.kernels import HIGHEST, State, place
 from scrib_mlflow.core.search.levels import Data, Level, Track, Window
@@ -26,6 +38,7 @@ STARTS = 4  # on each sample
 FAMILIES = ("class", "other", "rank", "equal", "high", "other", "equal", "rank", "class", "high")
 EQUAL_SHARES = (0.3, 0.6, 0.1, 0.9, 0.2, 0.45, 0.75, 0.05)
 FEW_ROWS = 60_000  # up to here twice the work is done
+FEW_THRESHOLDS = 10  # more get fewer starts
 GROWTH = 6  # each sample has so many times the rows of the one before
 NEARLY_ALL = 1.5  # no sample is taken that would leave out fewer rows than a third
 HOPEFUL = 3.0  # a start is worth following for being different up to this multiple of the best loss
@@ -39,6 +52,15 @@ KICK_PENALTIES = (300.0, 100.0, 1000.0, 30.0)  # every fourth kick softens them 
 KICKS = (8, 40)  # at least, and at most for five thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
+
+HARD = 0.9  # of the loss of never answering: from here on climbers search as well
+FIRST_DEPTH = 250  # highest scores of each class among which a climber begins
+DEEPER = 4  # times as many next
+CLIMBERS = 2  # at a time, one of each kind
+MOST_CLIMBERS = 8
+ENDS = 4  # combinations of highest and lowest scores of which a climber takes the best
+AGREED = 1.005
+CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
 MOST_PAIRS = 60
 HALF_WINDOW = 3.0  # in standard errors of a rank
@@ -175,7 +197,7 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     """Return the work for n rows, k classes and so many thresholds; `effort` multiplies it."""
     few = n <= FEW_ROWS
     boost = effort * (2.0 if few else 1.0)
-    fewer = boost * min(1.0, 10.0 / thresholds)
+    fewer = boost * min(1.0, FEW_THRESHOLDS / thresholds)
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round((8 if few else 4) * fewer)),
@@ -204,6 +226,8 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
                 reached.append(Best(np.inf, initial))
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
+        if task.data.hard and min(f.loss for f in reached) > HARD * _doubt(task.objective):
+            reached = _climb_all(task, _distinct(reached), pool)  # soft counts need none
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
@@ -248,6 +272,72 @@ def _begin(
     return parts[0][0], [f for _, reached in parts for f in reached]
 
 
+def _doubt(objective: Objective) -> float:
+    """Return the loss of never answering, without penalties; infinite where no risk matters."""
+    if not (objective.terms[:, KIND] == RISK).any():
+        return np.inf
+    costs = objective.costs
+    return float(
+        costs[ALL_WEIGHT] * max(costs[CHANCE_COST] + 2 * costs[SIZE_COST], costs[EMPTY_COST])
+    )
+
+
+def _climb_all(task: Task, reached: list[Best], pool: ThreadPoolExecutor) -> list[Best]:
+    """Return starts with those that climbers add, until the best two agree."""
+    ranked = rank_scores(task.data)
+    for first in range(0, MOST_CLIMBERS, CLIMBERS):
+        climbed = pool.map(partial(_climb, task, ranked), range(first, first + CLIMBERS))
+        reached = sorted([*reached, *climbed], key=lambda f: f.loss)
+        if reached[1].loss <= AGREED * reached[0].loss:
+            break
+    return reached
+
+
+def _climb(task: Task, ranked: Floats, number: int) -> Best:
+    """Search one end of each class's scores, on all rows, then more and more of them.
+
+    The highest scores of all classes give rules that are mostly empty. Every other climber tries
+    rules where some classes are nearly always in, and goes on with the best of them.
+    """
+    rng = task.random(5, number)
+    ends = np.zeros((1, len(ranked)), dtype=np.bool_)
+    if number % 2:
+        ends = rng.random((ENDS, len(ranked))) < 0.5  # at the lowest scores
+    first = Best(np.inf, ranked[:, -1])
+    tried = [_climb_from(task, ranked, FIRST_DEPTH, lowest, first, rng) for lowest in ends]
+    chosen = int(np.argmin([f.loss for f in tried]))
+    best, depth = tried[chosen], FIRST_DEPTH
+    while 2 * depth < ranked.shape[1]:
+        depth *= DEEPER
+        best = _climb_from(task, ranked, depth, ends[chosen], best, rng)
+    return best
+
+
+def _climb_from(
+    task: Task, ranked: Floats, depth: int, lowest: Bools, best: Best, rng: np.random.Generator
+) -> Best:
+    """Search so many of the highest or lowest scores of each class, or all where they are few."""
+    window = levels.everywhere(len(ranked))
+    if 2 * depth < ranked.shape[1]:
+        low = np.where(lowest, -np.inf, ranked[:, -depth])
+        high = np.where(lowest, ranked[:, depth], np.inf)
+        tied = (low >= ranked[:, -1]) | (high <= ranked[:, 0])
+        window = Window(np.where(tied, -np.inf, low), np.where(tied, np.inf, high))
+    tools = open_level(task, task.data, window, rng)
+    highest = tools.level.rows.groups[:, HIGHEST]
+    kicks = int(_count_kicks(task, tools) * min(1.0, FEW_THRESHOLDS / len(ranked)))
+    reached = [_anneal(task, tools, (FULL,), tools.level.cuts(best.thresholds))]
+    for turn in range(kicks // 3):
+        draw = rng.random(len(highest))
+        cuts = (highest * draw).astype(np.int64)
+        if turn % 2:  # ranks from the end, of all magnitudes
+            near = np.minimum((highest + 1) ** draw, highest).astype(np.int64)
+            cuts = np.where(lowest, near, highest - near)
+        reached.append(_anneal(task, tools, CLIMB_PENALTIES[-1 - turn // 2 % 2 :], cuts))
+    best = min(reached, key=lambda f: f.loss)
+    return _count(task, tools, _kick(task, tools, tools.level.cuts(best.thresholds), kicks, rng))
+
+
 def _follow(task: Task, sample: Data, ranked: Floats, stage: int, start: Best) -> Best:
     """Take a start to a larger sample, within a window."""
     window = window_around(start.thresholds, ranked, 1.0)
@@ -264,12 +354,16 @@ def _finish(task: Task, ranked: Floats | None, number: int, start: Best) -> Best
     for _ in range(task.effort.kick_rounds):
         window = window_around(thresholds, ranked, task.effort.kick_window)
         tools = open_level(task, task.data, window, rng)
-        kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
-        most = KICKS[1] * min(max(1, len(thresholds) // 5), 6)
-        kicks = int(min(max(kicks, KICKS[0]), most)) // task.effort.kick_rounds
+        kicks = max(_count_kicks(task, tools), KICKS[0]) // task.effort.kick_rounds
         cuts = _kick(task, tools, tools.level.cuts(thresholds), kicks, rng)
         thresholds = tools.level.thresholds(cuts)
     return _count(task, tools, cuts)
+
+
+def _count_kicks(task: Task, tools: Tools) -> int:
+    """Return how many kicks are worth their time."""
+    kicks = task.effort.kicked_rows / max(len(tools.level.rows.weights), 1)
+    return int(min(kicks, KICKS[1] * min(max(1, len(tools.level.values) // 5), 6)))
 
 
 def _count(task: Task, tools: Tools, cuts: Ints) -> Best:

@@ -109,3 +109,34 @@ def test_abstention_is_not_far_above_the_bound_for_true_probabilities():
     fit = fit_thresholds(scores, labels)
     report = evaluate_sets(scores, labels, fit)
     assert fit.abstention_bound < report.abstention_rate < fit.abstention_bound + 0.06
+
+
+def weak_scores(n, k, seed, signal, rarest):
+    """Draw classes from common to rare, and what a weak model says of them."""
+    rng = np.random.default_rng(seed)
+    share = np.geomspace(0.4, rarest, k)
+    share /= share.sum()
+    labels = rng.choice(k, n, p=share)
+    labels[: 9 * k] = np.repeat(np.arange(k), 9)
+    means = rng.normal(size=(k, 6)) * signal * rng.uniform(0.3, 1.7, (k, 1))
+    features = means[labels] + rng.normal(size=(n, 6))
+    logits = features @ means.T - 0.5 * (means**2).sum(axis=1) + np.log(share)
+    logits = logits * rng.uniform(0.7, 1.2) + rng.normal(size=(n, k)) * 0.2
+    scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return scores / scores.sum(axis=1, keepdims=True), labels
+
+
+@pytest.mark.parametrize(
+    ("drawn", "target", "reachable"),
+    [
+        ((9_661, 6, [5, 14], 0.5666136926214684, 0.021088082440901858), 0.1, 0.975),
+        ((7_771, 4, [5, 15], 0.47234039781248754, 0.019644573387699673), 0.2, 263.0),
+    ],
+    ids=["targets kept", "targets out of reach"],
+)
+def test_seeds_agree_where_targets_are_hard_to_keep(drawn, target, reachable):
+    """Without climbers losses were 0.97 to 360, and 262 to 1,539, by seed."""
+    scores, labels = weak_scores(*drawn)
+    losses = [fit_thresholds(scores, labels, target, seed=seed).loss for seed in (1, 2)]
+    assert max(losses) <= 1.02 * min(losses)
+    assert min(losses) <= reachable
