@@ -227,7 +227,7 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
         if task.data.hard and min(f.loss for f in reached) > HARD * _doubt(task.objective):
-            reached = _climb_all(task, _distinct(reached), pool)  # soft counts need none
+            reached = _climb_all(task, _distinct(reached), pool)  # soft counts gained nothing by it
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
