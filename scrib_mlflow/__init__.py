@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scrib_mlflow.core.certificate import (
         Certificate as Certificate,
+        CertifiedFit as CertifiedFit,
         Claim as Claim,
         Path as Path,
         Plan as Plan,
         certify_path as certify_path,
         certify_sets as certify_sets,
         draw_path as draw_path,
+        fit_certified as fit_certified,
         make_plan as make_plan,
         tally_sets as tally_sets,
     )
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
         fit_top1 as fit_top1,
     )
     from scrib_mlflow.errors import ScribError as ScribError
+    from scrib_mlflow.estimator import ScribClassifier as ScribClassifier
     from scrib_mlflow.results import (
         Decision as Decision,
         Predictions as Predictions,
@@ -65,8 +68,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {  # public names by the module that defines them
-    "core.certificate": "Certificate Claim Path Plan certify_path certify_sets draw_path make_plan "
-    "tally_sets",
+    "core.certificate": "Certificate CertifiedFit Claim Path Plan certify_path certify_sets "
+    "draw_path fit_certified make_plan tally_sets",
     "core.optimal": "fit_optimal",
     "core.reports": "ClassReport SetReport evaluate_sets",
     "core.rules": "ConstraintFit Fit OptimalRule SelectiveRule ThresholdRule TopRule predict_sets "
@@ -74,6 +77,7 @@ _NAMES = {  # public names by the module that defines them
     "core.search": "fit_thresholds",
     "core.studies": "Comparison TargetFrontier fit_label fit_sgr fit_shared_threshold fit_top1",
     "errors": "ScribError",
+    "estimator": "ScribClassifier",
     "results": "Decision Predictions SetClassifier from_json to_json",
     "workflows.calibrate": "Calibration calibrate",
     "workflows.compare": "Compared compare",

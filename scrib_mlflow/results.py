@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from scrib_mlflow.core.certificate import Certificate, Path, Plan
+from scrib_mlflow.core.certificate import Certificate, CertifiedFit, Path, Plan
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
@@ -156,7 +156,7 @@ class Predictions:
 
 Record = SetClassifier | Decision | Predictions
 Study = Plan | Comparison | TargetFrontier
-Result = Fit | SetReport | Certificate | Path | Rule | Record | Study
+Result = Fit | SetReport | Certificate | CertifiedFit | Path | Rule | Record | Study
 
 TYPES: dict[str, type[Any]] = {  # by the name of the class, in snake case
     re.sub("(?<!^)([A-Z])", r"_\1", kind.__name__).lower(): kind for kind in get_args(Result)

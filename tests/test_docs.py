@@ -81,6 +81,13 @@ def test_every_mlflow_run_of_a_page_names_an_entry_point_and_its_parameters(path
         assert given <= {*entry["parameters"]}, words
 
 
+@pytest.mark.parametrize("head", ["Without a registry", "With scikit-learn", "Piece by piece"])
+def test_the_examples_with_arrays_run(head):
+    section = page(ROOT / "docs" / "python.md").partition(f"## {head}")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    exec(code, {})  # noqa: S102  # our own page
+
+
 def test_every_function_and_file_that_the_design_follows_is_in_the_package():
     walk = page(ROOT / "docs" / "design.md").partition("## One calibrate")[2]
     code = "".join(page(path) for path in (ROOT / "scrib_mlflow").rglob("*.py"))

@@ -15,6 +15,7 @@ from scrib_mlflow.synthetic import draw_scores
 NAMES = [
     "Calibration",
     "Certificate",
+    "CertifiedFit",
     "Claim",
     "ClassReport",
     "Compared",
@@ -31,6 +32,7 @@ NAMES = [
     "Planned",
     "Predicted",
     "Predictions",
+    "ScribClassifier",
     "ScribError",
     "SelectiveRule",
     "SetClassifier",
@@ -45,6 +47,7 @@ NAMES = [
     "draw_path",
     "evaluate",
     "evaluate_sets",
+    "fit_certified",
     "fit_label",
     "fit_optimal",
     "fit_sgr",
@@ -90,6 +93,11 @@ PARAMETERS = {
         max_class_abstention waive penalty chance_weight size_weight empty_weight error_weight
         confidence path_scores groups group_cap sample_weight seed threads progress
     """,
+    "fit_certified": """
+        scores labels risk_targets rule classes overall_target risk_groups max_class_abstention
+        waive confidence certify_fraction path_scores groups group_cap group_test max_group_rows
+        keys sample_weight max_weight seed threads progress
+    """,
     "certify_path": "tallies constraints classes level waived",
     "tally_sets": "sets labels constraints groups weights group_test order level",
     "make_plan": "class_rows targets level abstention risk_share wanted n_groups",
@@ -133,6 +141,10 @@ FIELDS = {
     "Certificate": """
         confidence level passed p_value approximate n_groups claims waived group_test group_cap
         max_group_rows
+    """,
+    "CertifiedFit": """
+        classes rule certificate abstention_rate predicted_power path p_values chosen fit_rows
+        certify_rows seed
     """,
     "Path": "classes steps recalibration n_rows seed",
     "Plan": "confidence level wanted chance abstention n_groups by_class",

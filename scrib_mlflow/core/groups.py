@@ -67,6 +67,22 @@ def make_group_test(name: TestName, cap: int | None, most_rows: int | None) -> G
     return GroupTest(number, exact=name == "exact")
 
 
+def choose_group_test(
+    groups: Ints | None,  # (n,) codes of the fit rows
+    labels: Labels,  # (n,)
+    constraints: Sequence[Constraint],
+    name: TestName,
+    cap: int | None,
+    most_rows: int | None,
+) -> GroupTest | None:
+    """Return how groups are tested; a cap that is not given is typical of the fit rows' groups."""
+    if groups is None:
+        return None
+    if cap is None and most_rows is None:
+        cap = typical_rows(groups, labels, constraints)
+    return make_group_test(name, cap, most_rows)
+
+
 class GroupCounts(NamedTuple):
     """What the groups with certain rows of one claim count for, in an order like chance."""
 
@@ -251,7 +267,7 @@ def check_groups(groups: ArrayLike, n: int) -> Ints:
         raise InvalidDataError(
             f"groups must be one for each of the {n} rows, got shape {values.shape}"
         )
-    missing = [row for row, value in enumerate(values.tolist()) if _is_missing(value)]
+    missing = [row for row, value in enumerate(values.tolist()) if inputs.is_missing(value)]
     if missing:
         raise InvalidDataError(
             f"groups[{missing[0]}] is missing; name the group of every row, "
@@ -263,9 +279,3 @@ def check_groups(groups: ArrayLike, n: int) -> Ints:
             [codes.setdefault(value, len(codes)) for value in values.tolist()], np.int64
         )
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
-
-
-def _is_missing(value: object) -> bool:
-    """Return whether a value is None or differs from itself: NaN, NaT, pandas.NA."""
-    differs = value != value  # noqa: PLR0124
-    return value is None or not isinstance(differs, bool | np.bool_) or bool(differs)

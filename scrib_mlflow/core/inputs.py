@@ -11,11 +11,13 @@ Shapes used throughout the core::
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,6 +154,56 @@ def mix(values: ArrayLike) -> NDArray[np.uint64]:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+def text_hash(text: str) -> np.uint64:
+    """Return a hash of a text, the same in every process."""
+    hashed = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return np.uint64(int.from_bytes(hashed.digest(), "big"))
+
+
+def text_of(value: object) -> str:
+    """Return a value as text: whole numbers without a fraction, midnight without a time.
+
+    A time with a zone is written as of UTC, because files and engines keep the instant only.
+    """
+    if isinstance(value, float | np.floating) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime):
+        value = value if value.tzinfo is None else value.astimezone(timezone.utc)
+        return str(value).removesuffix(" 00:00:00")
+    return str(value)
+
+
+def hash_names(option: str, names: ArrayLike, n: int) -> NDArray[np.uint64]:
+    """Return a hash of what names each row or its group, as text; 7, 7.0 and "7" are one name."""
+    values = np.asarray(names)
+    if values.shape != (n,):
+        raise errors.InvalidDataError(
+            f"{option} must be one for each of the {n} rows, got shape {values.shape}"
+        )
+    if values.dtype.kind == "M":  # finer ones become numbers
+        values = values.astype("datetime64[us]")
+    listed = values.tolist()
+    missing = next((row for row, value in enumerate(listed) if is_missing(value)), None)
+    if missing is not None:
+        raise errors.InvalidDataError(
+            f"{option}[{missing}] is missing; give every row a name, "
+            "and a row that stands alone one of its own"
+        )
+    known: dict[str, np.uint64] = {}
+    hashes = np.empty(n, dtype=np.uint64)
+    for row, text in enumerate(map(text_of, listed)):
+        if text not in known:
+            known[text] = text_hash(text)
+        hashes[row] = known[text]
+    return mix(hashes)
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value is None or differs from itself: NaN, NaT, pandas.NA."""
+    differs = value != value  # noqa: PLR0124
+    return value is None or not isinstance(differs, bool | np.bool_) or bool(differs)
 
 
 def count_up(codes: NDArray[np.intp]) -> Ints:

@@ -226,16 +226,21 @@ def with_candidates(
 
 
 def place_candidates(
-    rule: OptimalRule, scores: Floats, labels: Labels, coverage: float
+    rule: OptimalRule,
+    scores: Floats,
+    labels: Labels,
+    coverage: float,
+    shares: Floats | None = None,  # (n,) weights, of the highest possible one
 ) -> OptimalRule:
     """Do what `with_candidates` does with rows that are checked, in little memory."""
     inputs.as_number("candidate_coverage", coverage, low=0, high=1)
     probabilities = own_probabilities(rule, scores, labels)
     abstains = ~np.isnan(probabilities)
-    thresholds = [
-        _threshold(probabilities[abstains & (labels == j)], coverage)
-        for j in range(len(rule.multipliers))
-    ]
+    thresholds = []
+    for j in range(len(rule.multipliers)):
+        of = abstains & (labels == j)
+        weights = None if shares is None else shares[of]
+        thresholds.append(_threshold(probabilities[of], coverage, weights))
     return replace(rule, candidate_thresholds=tuple(thresholds))
 
 
@@ -272,9 +277,20 @@ def threshold_between(at: float, below: float | None) -> float:
     return at if below is None else below + (at - below) / 2
 
 
-def _threshold(probabilities: Floats, coverage: float) -> float:
+def weighted_rank(shares: Floats, coverage: float) -> int:
+    """Return what `threshold_rank` does for rows of such weights, by ascending probability.
+
+    A further row may have the highest weight, 1 (weighted conformal prediction).
+    """
+    missed = (1.0 - coverage) * (shares.sum() + 1) - 1 + SLACK
+    return int(np.searchsorted(np.cumsum(shares), missed, side="right")) + 1 if missed >= 0 else 0
+
+
+def _threshold(probabilities: Floats, coverage: float, shares: Floats | None = None) -> float:
     """Return the threshold that the probabilities of a class give, -inf where they are too few."""
     m = threshold_rank(len(probabilities), coverage)
+    if shares is not None:
+        m = weighted_rank(shares[np.argsort(probabilities, kind="stable")], coverage)
     if m < 1:
         return float("-inf")
     lowest = np.partition(probabilities, m - 1)[:m]

@@ -12,6 +12,7 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.certificate import Sample, make_certificate
+from scrib_mlflow.core.certificate.overlap import Overlap, compare_rows
 from scrib_mlflow.core.groups import GroupTest, typical_rows
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import SetReport, report_counts
@@ -88,7 +89,7 @@ def report_sets(
     )
 
 
-def compare_with_calibration(run_id: str, rows: Scored) -> hashes.Overlap | None:
+def compare_with_calibration(run_id: str, rows: Scored) -> Overlap | None:
     """Compare rows with those that a calibration used, None where these are not at hand.
 
     Rows that drew a path have no label, so their comparison leaves labels out.
@@ -105,7 +106,7 @@ def compare_with_calibration(run_id: str, rows: Scored) -> hashes.Overlap | None
         if seen and fresh is not None:
             modulus = max(hashes.thinning(len(fresh)), *(modulus for _, modulus in seen))
             used = np.concatenate([values for values, _ in seen])
-            overlaps.append(hashes.compare_rows(used, fresh, modulus))
+            overlaps.append(compare_rows(used, fresh, modulus))
     return max(overlaps, key=lambda each: (each.excessive, each.n_shared), default=None)
 
 

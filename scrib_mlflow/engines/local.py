@@ -12,7 +12,8 @@ from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
 from scrib_mlflow import errors, messages, serving
-from scrib_mlflow.core.certificate import split_rows
+from scrib_mlflow.core.certificate.overlap import compare_rows, count_shared
+from scrib_mlflow.core.certificate.split import certify_share, split_rows
 from scrib_mlflow.core.inputs import NAN, distinct_values, is_among, new_array, take_rows
 from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, SmokeTest, Tables
 from scrib_mlflow.records import Base
@@ -22,7 +23,6 @@ from scrib_mlflow.rows.scored import Answered, Scored, make_answered
 from scrib_mlflow.rows.tables import Table, as_typed, counted, feature_names, read_rows
 
 TRIED_ROWS = 200  # answered by the logged model before it is registered
-CERTIFY, CERTIFY_WITH_PATH = 0.7, 0.9  # share of the rows, alone and with path_data
 
 
 def choose(ready: Sequence[scoring.Prepared], request: RowsRequest) -> NDArray[np.bool_] | None:
@@ -40,11 +40,10 @@ def choose(ready: Sequence[scoring.Prepared], request: RowsRequest) -> NDArray[n
 
 def _split(data: scoring.Prepared, request: RowsRequest) -> NDArray[np.bool_]:
     """Return which rows certify: by a seeded hash of the row, or of its group."""
-    usual = CERTIFY if request.path_data is None else CERTIFY_WITH_PATH
     return split_rows(
         data.table.identities(),
         data.labels,
-        usual if request.certify_fraction is None else request.certify_fraction,
+        certify_share(request.certify_fraction, with_path=request.path_data is not None),
         request.scoring.seed,
         groups=data.table.groups,
         names=data.plan.scorer.classes,
@@ -101,7 +100,7 @@ def join_parts(
         fit_data=fit.record,
         certify_data=None if certify is None else certify.record,
         path_data=None if path is None else path.record,
-        n_shared=0 if certify is None else hashes.count_shared(fit.cases(), certify.cases()),
+        n_shared=0 if certify is None else count_shared(fit.cases(), certify.cases()),
         cases=_cases(ready, {"fit": fit, "certify": certify, "path": path}),
         tried=tried(fit),
     )
@@ -134,7 +133,7 @@ def _check_overlap(fit: Scored, certify: Scored, path: Scored | None, *, own_tab
     if certify.keys is not None:
         compared += [(r, r.keys, certify.keys) for r in others if r.keys is not None]
     for rows, seen, certifying in compared:
-        overlap = hashes.compare_rows(seen, certifying)
+        overlap = compare_rows(seen, certifying)
         if overlap.excessive:
             raise errors.InvalidDataError(
                 f"{overlap.n_shared:,} of the {overlap.n_rows:,} rows that certify stand in "

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from datetime import datetime, timezone
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
-from scipy import special
 
-from scrib_mlflow.core.bounds import risk_upper
-from scrib_mlflow.core.inputs import fill_rows, is_among, mix, sorted_values, take_rows
+from scrib_mlflow.core.certificate.overlap import multiples
+from scrib_mlflow.core.inputs import (
+    fill_rows,
+    mix,
+    text_hash,
+    text_of,
+)
 from scrib_mlflow.errors import InvalidDataError
 
 LABEL = "\0label"  # no column of a file is called so
@@ -24,7 +27,6 @@ MISSING = np.uint64(0x6D697373696E6721)  # hash of any missing value
 SALTS = np.arange(1, 5, dtype=np.uint64)  # of the sums of a digest
 MANY_ROWS = 1_000_000
 KEPT_OF_MANY = 16  # one in so many, and of these again where they are still many
-UNLIKELY = 1e-6  # chance below which shared rows are no chance
 
 
 class Hashes(NamedTuple):
@@ -32,15 +34,6 @@ class Hashes(NamedTuple):
 
     values: NDArray[np.uint64]
     modulus: int
-
-
-class Overlap(NamedTuple):
-    """How many of some fresh rows equal rows that were used before."""
-
-    n_shared: int
-    n_rows: int  # fresh rows compared
-    expected: float  # chance that an independent row equals a used one
-    excessive: bool  # more are shared than chance explains
 
 
 def digest_sums(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -97,7 +90,7 @@ def _row_sums(
             hashes = _number_bits(values, number)
         else:
             hashes = _text_hashes(values)
-        total += mix(hashes ^ _text_hash(str(name)))
+        total += mix(hashes ^ text_hash(str(name)))
     return total
 
 
@@ -146,48 +139,6 @@ def thinning(n: int) -> int:
     return modulus
 
 
-def compare_rows(known: NDArray[np.uint64], fresh: NDArray[np.uint64], modulus: int = 1) -> Overlap:
-    """Count fresh rows among known ones, which may have been thinned, and judge the number.
-
-    Rows can be equal by chance, such as votes of a committee. How often, the known rows tell: a
-    further row is new about as often as a known row has no equal (Good and Turing). More shared
-    rows than the highest plausible chance explains are rows that were used before; both ways are
-    tested, because few known rows say little of chance.
-    """
-    known, fresh = multiples(known, modulus), multiples(fresh, modulus)
-    return Overlap(
-        n_shared=count_shared(known, fresh),
-        n_rows=len(fresh),
-        expected=_repeated(known) / max(len(known), 1),
-        excessive=_too_many(known, fresh) or _too_many(fresh, known),
-    )
-
-
-def _too_many(known: NDArray[np.uint64], rows: NDArray[np.uint64]) -> bool:
-    """Return whether more rows stand among known ones than the repeats of these explain."""
-    shared = count_shared(known, rows)
-    chance = float(risk_upper(_repeated(known), len(known), 1 - UNLIKELY))
-    return shared > 0 and bool(special.bdtrc(shared - 1, len(rows), chance) <= UNLIKELY)
-
-
-def _repeated(hashes: NDArray[np.uint64]) -> int:
-    """Return how many rows have an equal one."""
-    ordered = sorted_values(hashes)
-    same = np.r_[False, ordered[1:] == ordered[:-1], False]
-    return int(np.count_nonzero(same[1:] | same[:-1])) if len(hashes) else 0
-
-
-def count_shared(seen: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> int:
-    """Return how many rows stand among those seen."""
-    return int(np.count_nonzero(is_among(hashes, sorted_values(seen))))
-
-
-def multiples(hashes: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
-    """Return the hashes that a modulus keeps."""
-    kept = fill_rows(len(hashes), np.bool_, lambda of: hashes[of] % np.uint64(modulus) == 0)
-    return take_rows(hashes, kept)
-
-
 def _number_bits(values: pd.Series, number: DTypeLike) -> NDArray[np.uint64]:
     """Return the bits of numbers as float64, rounded to `number`; one zero and one NaN."""
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -200,27 +151,9 @@ def _text_hashes(values: pd.Series) -> NDArray[np.uint64]:
     """Return a hash of the text of each value."""
     if pd.api.types.infer_dtype(values, skipna=True) != "string":  # 1, 1.0 and True are equal
         missing = values.isna().to_numpy()
-        texts = np.array([_text(value) for value in values.tolist()], dtype=np.object_)
+        texts = np.array([text_of(value) for value in values.tolist()], dtype=np.object_)
         texts[missing] = None
         values = pd.Series(texts, dtype=np.object_)
     codes, distinct = pd.factorize(values)
-    hashes = np.array([_text_hash(text) for text in distinct] + [MISSING], dtype=np.uint64)
+    hashes = np.array([text_hash(text) for text in distinct] + [MISSING], dtype=np.uint64)
     return hashes[codes]  # the code of what is missing is -1
-
-
-def _text_hash(text: str) -> np.uint64:
-    hashed = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
-    return np.uint64(int.from_bytes(hashed.digest(), "big"))
-
-
-def _text(value: object) -> str:
-    """Return a value as text: whole numbers without a fraction, midnight without a time.
-
-    A time with a zone is written as of UTC, because files and engines keep the instant only.
-    """
-    if isinstance(value, float | np.floating) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, datetime):
-        value = value if value.tzinfo is None else value.astimezone(timezone.utc)
-        return str(value).removesuffix(" 00:00:00")
-    return str(value)

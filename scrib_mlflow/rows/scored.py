@@ -24,7 +24,7 @@ from scrib_mlflow.core.counts import Counts, add_counts, certain_and_wrong, coun
 from scrib_mlflow.core.groups import GroupTest
 from scrib_mlflow.core.inputs import class_sizes, fill_rows, row_blocks, take_rows
 from scrib_mlflow.core.reports import Top1, count_top1
-from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
+from scrib_mlflow.core.rules import Rule, predict_sets
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import DataRecord
@@ -107,10 +107,6 @@ class Scored:
     def sets_of(self, rule: Rule) -> SetsOf:
         """Return what gives a rule's sets of a block of rows."""
         return lambda of: predict_sets(self.scores[of], rule)
-
-    def with_candidates(self, rule: OptimalRule, coverage: float) -> OptimalRule:
-        """Return the rule with candidates that hold the true class as often as asked for."""
-        return place_candidates(rule, self.scores, self.labels, coverage)
 
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""

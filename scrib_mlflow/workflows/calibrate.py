@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -13,14 +13,20 @@ import mlflow
 import numpy as np
 
 import scrib_mlflow
-from scrib_mlflow.core.certificate import Certificate, Sample, certify_path, draw_path
-from scrib_mlflow.core.groups import GroupTest, make_group_test, typical_rows
+from scrib_mlflow.core.certificate import (
+    Certificate,
+    Sample,
+    certify_path,
+    deployed_rule,
+    draw_path,
+)
+from scrib_mlflow.core.groups import GroupTest, choose_group_test, make_group_test
 from scrib_mlflow.core.inputs import check_rows, labels_for
 from scrib_mlflow.core.loss import ERROR_WEIGHT, Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.targets import Constraint, Targets, enforced, make_constraints
+from scrib_mlflow.core.targets import Targets, enforced, make_constraints
 from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
@@ -34,7 +40,6 @@ from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
-from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
@@ -348,7 +353,8 @@ def _fit(
         path_scores = engines.sorted_sample(parts.path, most, by_class=False).scores
     labels = labels_for(sample.labels, classes)
     constraints = make_constraints(targets_of(settings), classes)
-    how = _group_test(settings, parts.fit, constraints)
+    options = (settings.group_test, settings.group_cap, settings.max_group_rows)
+    how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *options)
     path = draw_path(
         sample.scores,
         labels,
@@ -373,9 +379,8 @@ def _fit(
     )
     tallies = certify.tallies([step.rule for step in path.steps], constraints, use.level, how)
     outcome = certify_path(tallies, constraints, classes, level=use.level, waived=settings.waive)
-    rule = path.steps[outcome.chosen or 0].rule
-    if isinstance(rule, OptimalRule):  # candidates change nothing about what is certain
-        rule = certify.with_candidates(rule, _coverage(settings))
+    certifying = certify.scores, certify.labels
+    rule = deployed_rule(path, outcome.chosen, *certifying, _coverage(settings))
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
     weights = settings.model_dump(include=WEIGHTS)
     ambiguity = Ambiguity(**weights, error_weight=error_weight(settings))
@@ -393,19 +398,6 @@ def _fit(
         use=use,
         group_test=how,
     )
-
-
-def _group_test(
-    settings: Calibrate, fit: Scored, constraints: Sequence[Constraint]
-) -> GroupTest | None:
-    """Return how groups are tested; a cap that is not given is typical of the fit rows' groups."""
-    groups = fit.group_codes()
-    if groups is None:
-        return None
-    cap = settings.group_cap
-    if cap is None and settings.max_group_rows is None:
-        cap = typical_rows(groups, fit.labels, constraints)
-    return make_group_test(settings.group_test, cap, settings.max_group_rows)
 
 
 def _tested(settings: Calibrate, base: Base, parts: engines.CalibrationRows) -> str:

@@ -20,6 +20,7 @@ from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow import errors, messages
 from scrib_mlflow.core.certificate.claims import group_test_of
+from scrib_mlflow.core.certificate.overlap import Overlap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.engines import doing, open_engine
 from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers, report_sets
@@ -139,7 +140,7 @@ class FreshRows(NamedTuple):
 
     def compare(
         self, uri: str, record: SetClassifier, calibrated_by: str, context: str
-    ) -> tuple[scored.Answered, hashes.Overlap | None]:
+    ) -> tuple[scored.Answered, Overlap | None]:
         """Log them, let a set classifier answer them, and compare them with its calibration's."""
         table = self.table
         runs.log_table_input(table.some_rows(), table.record, table.label, context)

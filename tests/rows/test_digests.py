@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scrib_mlflow.core.certificate import overlap
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.rows import hashes
 from tests.models import case_hashes, digest, read_table
@@ -73,9 +74,9 @@ def test_shared_rows_are_counted_by_what_the_model_is_given_and_the_class():
     rows = pd.DataFrame({"x": [0.1, 0.2, 0.3], "s": ["a", "b", "c"]})
     seen = case_hashes(rows, np.array([0, 1, 2]))
     again = case_hashes(rows[["s", "x"]].iloc[[2, 0]], np.array([2, 1]))
-    assert hashes.count_shared(seen, again) == 1  # the other has another class
+    assert overlap.count_shared(seen, again) == 1  # the other has another class
     narrow = case_hashes(rows.astype({"x": np.float32}), np.array([0, 1, 2]))
-    assert hashes.count_shared(seen, narrow) == 3
+    assert overlap.count_shared(seen, narrow) == 3
 
 
 MASK = 2**64 - 1
@@ -196,7 +197,7 @@ def votes(n, seed):
 def test_rows_that_are_equal_by_chance_are_no_overlap():
     rows = votes(20_000, 0)
     known, fresh = rows[::2], rows[1::2]
-    found = hashes.compare_rows(known, fresh)
+    found = overlap.compare_rows(known, fresh)
     assert 0.97 < found.n_shared / found.n_rows < 1
     assert found.expected == pytest.approx(found.n_shared / found.n_rows, abs=0.01)
     assert not found.excessive
@@ -204,7 +205,7 @@ def test_rows_that_are_equal_by_chance_are_no_overlap():
 
 def test_the_same_rows_again_are_too_many_even_where_chance_explains_most():
     known = votes(20_000, 0)
-    again = hashes.compare_rows(known, known)
+    again = overlap.compare_rows(known, known)
     assert again.n_shared == again.n_rows == 20_000
     assert again.excessive
 
@@ -214,14 +215,14 @@ def test_rows_that_never_repeat_are_known_again(leaked, excessive):
     random = np.random.default_rng(0)
     known, fresh = random.integers(0, 2**64, (2, 1_000), dtype=np.uint64)
     fresh[:leaked] = known[:leaked]
-    found = hashes.compare_rows(known, fresh)
+    found = overlap.compare_rows(known, fresh)
     assert found == (leaked, 1_000, 0.0, excessive)
 
 
 def test_nothing_is_shared_with_no_rows():
     some, none = votes(100, 0), np.zeros(0, dtype=np.uint64)
-    assert hashes.compare_rows(none, some) == (0, 100, 0.0, False)
-    assert hashes.compare_rows(some, none)[:2] == (0, 0)
+    assert overlap.compare_rows(none, some) == (0, 100, 0.0, False)
+    assert overlap.compare_rows(some, none)[:2] == (0, 0)
 
 
 def test_of_many_rows_a_fixed_part_is_kept_and_compared():
@@ -233,8 +234,8 @@ def test_of_many_rows_a_fixed_part_is_kept_and_compared():
     assert set(kept.tolist()) <= set(known.tolist())
     few, one = hashes.thin(known[1:])
     assert (len(few), one) == (1_000_000, 1)
-    again = hashes.compare_rows(kept, known[:500_000], modulus)
+    again = overlap.compare_rows(kept, known[:500_000], modulus)
     assert again.n_shared == again.n_rows == (known[:500_000] % np.uint64(16) == 0).sum()
     assert again.excessive
     other = random.integers(0, 2**64, 100_000, dtype=np.uint64)
-    assert not hashes.compare_rows(kept, other, modulus).n_shared
+    assert not overlap.compare_rows(kept, other, modulus).n_shared

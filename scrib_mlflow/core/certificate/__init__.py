@@ -1,5 +1,6 @@
 """The certificate: split the rows, draw a path of rules, test it in a fixed order."""
 
+from scrib_mlflow.core.certificate.certified import CertifiedFit, deployed_rule, fit_certified
 from scrib_mlflow.core.certificate.claims import (
     Certificate,
     Claim,
@@ -14,6 +15,7 @@ from scrib_mlflow.core.certificate.split import Sample, split_rows
 
 __all__ = [
     "Certificate",
+    "CertifiedFit",
     "Claim",
     "Path",
     "Plan",
@@ -21,7 +23,9 @@ __all__ = [
     "Tally",
     "certify_path",
     "certify_sets",
+    "deployed_rule",
     "draw_path",
+    "fit_certified",
     "make_certificate",
     "make_plan",
     "split_rows",

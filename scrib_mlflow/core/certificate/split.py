@@ -17,6 +17,14 @@ from scrib_mlflow.core import inputs
 from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 
+CERTIFY, CERTIFY_WITH_PATH = 0.7, 0.9  # share of the rows, alone and where others draw the path
+
+
+def certify_share(fraction: float | None, *, with_path: bool) -> float:
+    """Return the share of the rows that certify; what is usual where nothing is asked for."""
+    usual = CERTIFY_WITH_PATH if with_path else CERTIFY
+    return usual if fraction is None else fraction
+
 
 def split_rows(
     hashes: NDArray[np.uint64],  # (n,) of what identifies a row
