@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from scrib_mlflow.core.certificate import Certificate, CertifiedFit, Path, Plan
+from scrib_mlflow.core.certificate.advice import Advice
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
@@ -69,6 +70,8 @@ class SetClassifier:
     package_version: str
     gap: AbstentionGap | None = None  # to the best possible; None in files of schema version 2
     candidate_coverage: float | None = None  # asked of an optimal rule's candidates
+    advice: Advice | None = None  # where nothing was certified
+    error_weight: float = 0.0  # abstentions that a wrong answer costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,7 +226,7 @@ def register(
 ) -> str:
     """Register a logged model under a name and an alias, all of it or nothing; return its version.
 
-    `about` describes a registered model that is new.
+    With "" for an alias none is set. `about` describes a registered model that is new.
     """
     client, run_id = mlflow.MlflowClient(), tags["scrib.run_id"]
     new = not _exists(client, name)
@@ -237,13 +237,14 @@ def register(
         client.update_model_version(name, version, description=description)
         if new:
             client.update_registered_model(name, about)
-        client.set_registered_model_alias(name, alias, version)
+        if alias:
+            client.set_registered_model_alias(name, alias, version)
     except BaseException as error:
         left = _undo(client, name, alias, before, _versions(client, name, run_id) - known, new=new)
         if not isinstance(error, MlflowException | OSError):
             raise
         finish = ["python", "-m", "scrib_mlflow", "register", "--run_id", run_id]
-        finish += ["--registered_model_name", name, "--alias", alias]
+        finish += ["--registered_model_name", name, *(["--alias", alias] if alias else [])]
         raise StoreError(
             f"{name} could not be registered: {reason(error)}; {left}the model and its report are "
             f"kept in run {run_id}; finish with: {shlex.join(finish)}"
@@ -254,7 +255,7 @@ def register(
 def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
     """Return the version that an alias is on, None where there is none."""
     with suppress(MlflowException):
-        return client.get_model_version_by_alias(name, alias)
+        return client.get_model_version_by_alias(name, alias) if alias else None
     return None
 
 

@@ -41,14 +41,27 @@ def plan_table(plan: Plan) -> TextTable:
 
 def plan_sentence(plan: Plan) -> str:
     """Return in a sentence what can be hoped for."""
-    hopeless = [
+    values = {"hopeless": _hopeless(plan), "groups": _groups_needed(plan), "share": _share(plan)}
+    return say("plan.verdict", plan=plan, **values)
+
+
+def impossible(plan: Plan) -> bool:
+    """Return whether nothing can be certified, however good the model is."""
+    few = plan.n_groups is not None and plan.n_groups < _groups_needed(plan)
+    return few or bool(_hopeless(plan))
+
+
+def _hopeless(plan: Plan) -> list[str]:
+    return [
         f"{each.name} (its {each.n:,} certify rows can certify {percent(each.least_target)} "
         "at best)"
         for each in plan.by_class
         if not each.least_target <= each.target
     ]
-    groups = max([LEAST_GROUPS, *(each.least_rows for each in plan.by_class)])
-    return say("plan.verdict", plan=plan, hopeless=hopeless, groups=groups, share=_share(plan))
+
+
+def _groups_needed(plan: Plan) -> int:
+    return max([LEAST_GROUPS, *(each.least_rows for each in plan.by_class)])
 
 
 def _share(plan: Plan) -> float:

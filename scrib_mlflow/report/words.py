@@ -17,6 +17,7 @@ from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import OptimalRule
+from scrib_mlflow.core.targets import OVERALL
 from scrib_mlflow.messages import percent, shown
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report.facts import WITHIN, ClassTable, Facts, Summary, TextTable, class_table
@@ -191,7 +192,7 @@ def calibration_facts(record: SetClassifier) -> Facts:
         tone="good" if record.certified else "bad",
         verdict=verdict,
         provisos=tuple(provisos),
-        reasons=() if certificate is None or record.certified else tuple(needs(certificate)),
+        reasons=() if certificate is None or record.certified else tuple(_reasons(record)),
         report=report,
         which=f"{report.n:,} {part} rows",
         table=table,
@@ -241,8 +242,10 @@ def calibration_summary(
     if facts.reasons:
         words = [*facts.reasons[:MOST_STEPS]]
         words += ["More in the report."] if len(facts.reasons) > MOST_STEPS else []
-        steps = [("what would help" * (j == 0), word) for j, word in enumerate(words)]
-    summary = summarize(facts, f"{name} version {version}, alias {alias},", where, steps)
+        frontier = "python -m scrib_mlflow frontier, with the same options, shows other targets"
+        steps = [("what would help" * (j == 0), word) for j, word in enumerate([*words, frontier])]
+    which = f", alias {alias}," if alias else ", without an alias,"
+    summary = summarize(facts, f"{name} version {version}{which}", where, steps)
     return replace(summary, notes=summary.notes[:1])
 
 
@@ -255,6 +258,20 @@ def verdict_sentences(record: SetClassifier) -> list[str]:
 def _failed(certificate: Certificate) -> list[Claim]:
     passing = {"certified", "passes alone"}
     return [claim for claim in certificate.claims if claim.status not in passing]
+
+
+def _reasons(record: SetClassifier) -> list[str]:
+    """Return what is in the way of a certificate, and what would help: advice, else the counts."""
+    advice, certificate = record.advice, record.certificate
+    if advice is not None and (advice.targets or advice.more_rows):
+        changed = {
+            name: target
+            for name, target in advice.targets.items()
+            if target != (record.risk_targets | {OVERALL: record.overall_target}).get(name)
+        }
+        n = record.certify_report.n if record.certify_report is not None else 0
+        return say_each("words.advice", advice=advice, changed=changed, n=n)
+    return [] if certificate is None else needs(certificate)
 
 
 def needs(certificate: Certificate) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import mlflow
@@ -15,18 +16,28 @@ import numpy as np
 import scrib_mlflow
 from scrib_mlflow.core.certificate import (
     Certificate,
+    Path,
     Sample,
     certify_path,
-    deployed_rule,
     draw_path,
 )
+from scrib_mlflow.core.certificate.advice import Advice, advise
+from scrib_mlflow.core.certificate.certified import deploy, fitted_candidates
+from scrib_mlflow.core.certificate.claims import make_certificate
 from scrib_mlflow.core.groups import GroupTest, choose_group_test, make_group_test
 from scrib_mlflow.core.inputs import check_rows, labels_for
 from scrib_mlflow.core.loss import ERROR_WEIGHT, Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.targets import Targets, enforced, make_constraints
+from scrib_mlflow.core.targets import (
+    OVERALL,
+    Constraint,
+    Targets,
+    claimed,
+    enforced,
+    make_constraints,
+)
 from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
@@ -37,7 +48,7 @@ from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.report import words
 from scrib_mlflow.report.page import calibration_report, page_files
-from scrib_mlflow.report.plan import plan_sentence
+from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
 from scrib_mlflow.serving import rule_sets
@@ -50,6 +61,7 @@ MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "s
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
+ADVICE_ROWS = 10_000  # fit rows that advice is drawn from
 GROUP_OPTIONS = ("group_cap", "group_test", "max_group_rows")
 EXAMPLE_ROWS = 2  # logged with the model
 ABOUT = (
@@ -66,7 +78,7 @@ class Calibration:
 
     name: str
     version: str
-    alias: str
+    alias: str  # "" where it was to be certified and is not
     model_uri: str
     run_id: str
     classifier: SetClassifier
@@ -218,7 +230,12 @@ def error_weight(settings: Calibrate) -> float:
 def register_logged(
     logged_uri: str, stored: Stored, run_id: str, name: str, alias: str
 ) -> Calibration:
-    """Register the set classifier that a run has logged."""
+    """Register the set classifier that a run has logged.
+
+    One that was to be certified and is not gets no alias: whoever has it may be better.
+    """
+    if stored.record.mode == "certified" and not stored.record.certified:
+        alias = ""
     version = models.register(
         logged_uri,
         name,
@@ -265,6 +282,7 @@ class Fitted(NamedTuple):
     path: PathRecord | None = None
     use: LedgerEntry | None = None
     group_test: GroupTest | None = None  # where rows come in groups
+    advice: Advice | None = None  # where nothing was certified
 
 
 def _make_record(
@@ -314,10 +332,12 @@ def _make_record(
         package_version=scrib_mlflow.__version__,
         gap=_measure_gap(settings, parts, sample, fitted),
         candidate_coverage=_coverage(settings) if settings.rule == "optimal" else None,
+        advice=fitted.advice,
+        error_weight=error_weight(settings),
     )
 
 
-def _fit_paper(settings: Calibrate, parts: engines.CalibrationRows, sample: Sample) -> Fit:
+def _fit_plain(settings: Calibrate, parts: engines.CalibrationRows, sample: Sample) -> Fit:
     """Fit to the targets themselves, with nothing to prove."""
     what = "multipliers" if settings.rule == "optimal" else "thresholds"
     n, k = sample.scores.shape
@@ -333,17 +353,18 @@ def _fit_paper(settings: Calibrate, parts: engines.CalibrationRows, sample: Samp
 def _fit(
     settings: Calibrate, base: Base, parts: engines.CalibrationRows, sample: Sample, run_id: str
 ) -> Fitted:
-    """Return the last rule of a path that passes, its first where none does; in mode=paper no path.
+    """Return the last rule of a path that passes, a plain fit where none does or in mode=paper.
 
     The sample is what the search sees of the fit rows. The use of the rows and the path are written
     down before the labels of the certify rows are read.
     """
     classes, certify, certify_data = parts.classes, parts.certify, parts.certify_data
     if settings.mode == "paper" or certify is None or certify_data is None:
-        return Fitted(_fit_paper(settings, parts, sample))
+        return Fitted(_fit_plain(settings, parts, sample))
     plan = plan_certify(settings, classes, parts.fit, certify)
     runs.log_texts_and_figures({"plan.json": to_json(plan)}, {})
-    LOGGER.info(plan_sentence(plan))
+    if impossible(plan):
+        LOGGER.info(plan_sentence(plan))
     tested = _tested(settings, base, parts)
     level = 1 - settings.confidence
     use = ledger.enter(run_id, certify_data.digest, tested, level, settings.ledger)
@@ -355,18 +376,19 @@ def _fit(
     constraints = make_constraints(targets_of(settings), classes)
     options = (settings.group_test, settings.group_cap, settings.max_group_rows)
     how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *options)
+    drawing = {
+        "rule": settings.rule, "certify_rows": certify.n_rows, "classes": classes,
+        **target_options(settings),
+        **loss_options(settings),
+        "confidence": 1 - use.level,
+        "group_cap": None if how is None else int(how.cap),
+    }
     path = draw_path(
         sample.scores,
         labels,
-        rule=settings.rule,
-        certify_rows=certify.n_rows,
-        classes=classes,
-        **target_options(settings),
-        **loss_options(settings),
-        confidence=1 - use.level,
+        **drawing,
         path_scores=path_scores,
         groups=sample.groups,
-        group_cap=None if how is None else int(how.cap),
         sample_weight=sample.weights,
         progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
     )
@@ -379,15 +401,32 @@ def _fit(
     )
     tallies = certify.tallies([step.rule for step in path.steps], constraints, use.level, how)
     outcome = certify_path(tallies, constraints, classes, level=use.level, waived=settings.waive)
-    certifying = certify.scores, certify.labels
-    rule = deployed_rule(path, outcome.chosen, *certifying, _coverage(settings))
+    make = partial(
+        make_certificate,
+        constraints=constraints,
+        classes=classes,
+        level=use.level,
+        waived=settings.waive,
+    )
+    rule, certificate = deploy(
+        path,
+        outcome,
+        lambda: _fit_plain(settings, parts, sample).rule,
+        lambda some: next(certify.tallies([some], constraints, use.level, how)),
+        make,
+    )
+    rule = fitted_candidates(rule, certify.scores, certify.labels, _coverage(settings))
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
     weights = settings.model_dump(include=WEIGHTS)
     ambiguity = Ambiguity(**weights, error_weight=error_weight(settings))
+    fit = describe_rule("path", rule, rows, targets_of(settings), ambiguity)
+    advice = None
+    if outcome.chosen is None and not impossible(plan):
+        advice = _advise(sample, classes, drawing, fit, constraints)
     return Fitted(
-        fit=describe_rule("path", rule, rows, targets_of(settings), ambiguity),
+        fit=fit,
         recalibration=path.recalibration,
-        certificate=outcome.certificate,
+        certificate=certificate,
         path=PathRecord(
             digest=seal(text),
             n_steps=len(path.steps),
@@ -397,7 +436,36 @@ def _fit(
         ),
         use=use,
         group_test=how,
+        advice=advice,
     )
+
+
+def _advise(
+    sample: Sample,
+    classes: tuple[str, ...],
+    drawing: Mapping[str, Any],
+    fit: Fit,
+    constraints: Sequence[Constraint],
+) -> Advice:
+    """Return what would help, as some fit rows tell; a rule's worst risks are suspected first."""
+    LOGGER.info("looking for targets that could be certified, on the fit rows")
+    some = np.arange(len(sample.labels)) < ADVICE_ROWS
+    if sample.groups is not None:  # which stay whole
+        rows = np.cumsum(np.bincount(sample.groups))
+        some = rows[sample.groups] <= max(ADVICE_ROWS, int(rows[0]))
+    scores, labels = sample.scores[some], labels_for(sample.labels[some], classes)
+    groups = None if sample.groups is None else sample.groups[some]
+    weights = None if sample.weights is None else sample.weights[some]
+
+    def draw(targets: Mapping[str, float], more: float) -> Path:
+        asked = dict(drawing, certify_rows=round(more * drawing["certify_rows"]))
+        asked["risk_targets"] = {n: t for n, t in targets.items() if n in classes} or None
+        asked["overall_target"] = targets.get(OVERALL)
+        return draw_path(scores, labels, **asked, groups=groups, sample_weight=weights)
+
+    rates = {each.name: each.rate / each.target for each in fit.constraints if each.kind == "risk"}
+    suspects = sorted(rates, key=lambda name: -np.nan_to_num(rates[name], nan=np.inf))
+    return advise(draw, {claim.name: claim.target for claim in claimed(constraints)}, suspects)
 
 
 def _tested(settings: Calibrate, base: Base, parts: engines.CalibrationRows) -> str:

@@ -1,6 +1,6 @@
 """The certificate: split the rows, draw a path of rules, test it in a fixed order."""
 
-from scrib_mlflow.core.certificate.certified import CertifiedFit, deployed_rule, fit_certified
+from scrib_mlflow.core.certificate.certified import CertifiedFit, fit_certified
 from scrib_mlflow.core.certificate.claims import (
     Certificate,
     Claim,
@@ -23,7 +23,6 @@ __all__ = [
     "Tally",
     "certify_path",
     "certify_sets",
-    "deployed_rule",
     "draw_path",
     "fit_certified",
     "make_certificate",

@@ -6,16 +6,24 @@ are counted depends on the rows that certify, so that the certificate holds what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core import inputs
-from scrib_mlflow.core.certificate.claims import Certificate, check_shares, tally_sets
+from scrib_mlflow.core.certificate.claims import (
+    Certificate,
+    Tally,
+    check_shares,
+    make_certificate,
+    tally_sets,
+    unproved,
+)
 from scrib_mlflow.core.certificate.overlap import compare_rows
-from scrib_mlflow.core.certificate.path import Path, certify_path, draw_path
+from scrib_mlflow.core.certificate.path import Path, PathTest, certify_path, draw_path
 from scrib_mlflow.core.certificate.split import (
     certify_share,
     order_rows,
@@ -24,7 +32,10 @@ from scrib_mlflow.core.certificate.split import (
 )
 from scrib_mlflow.core.groups import TestName, choose_group_test
 from scrib_mlflow.core.inputs import Floats, Labels, Progress
-from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
+from scrib_mlflow.core.loss import ERROR_WEIGHT
+from scrib_mlflow.core.optimal import fit_optimal
+from scrib_mlflow.core.rules import Fit, OptimalRule, Rule, place_candidates, predict_sets
+from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import RuleName, Target, Targets, make_constraints
 from scrib_mlflow.errors import InvalidDataError
 
@@ -34,7 +45,7 @@ class CertifiedFit:
     """A rule that was fitted on some rows, and what other rows prove of it."""
 
     classes: tuple[str, ...]
-    rule: Rule  # the last of the path that passed, its first where none did
+    rule: Rule  # the last of the path that passed; where none did, fitted to the targets themselves
     certificate: Certificate  # of the rule; `passed` says whether every target is proved
     abstention_rate: float  # of the rule on the certify rows
     predicted_power: float  # chance that the path's first rule passes, as the fit rows said
@@ -67,6 +78,7 @@ def fit_certified(
     keys: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     max_weight: float | None = None,
+    error_weight: float = ERROR_WEIGHT,
     seed: int = 0,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -105,6 +117,8 @@ def fit_certified(
         Other weights than 0 and 1 need `max_weight` and rows without groups.
     max_weight : float, optional
         The highest weight that a row can have, fixed before the weights were looked at.
+    error_weight : float
+        How many abstentions a wrong answer costs; 0 is the paper's objective.
     seed : int
         Of the split and the search.
     progress : callable, optional
@@ -150,9 +164,11 @@ def fit_certified(
     if path_scores is not None:
         path_scores = inputs.check_scores(path_scores)
         _check_unseen(path_scores, rows.scores[certify])
+    fit_labels = inputs.labels_for(rows.labels[fit], names)
+    fit_weights = None if shares is None else rows.weights[fit]
     path = draw_path(
         rows.scores[fit],
-        inputs.labels_for(rows.labels[fit], names),
+        fit_labels,
         risk_targets,
         rule=rule,
         certify_rows=max(int(worth), 1),
@@ -161,11 +177,12 @@ def fit_certified(
         risk_groups=risk_groups,
         max_class_abstention=max_class_abstention,
         waive=waive,
+        error_weight=error_weight,
         confidence=confidence,
         path_scores=path_scores,
         groups=fit_groups,
         group_cap=None if how is None else int(how.cap),
-        sample_weight=None if shares is None else rows.weights[fit],
+        sample_weight=fit_weights,
         seed=seed,
         threads=threads,
         progress=progress,
@@ -173,9 +190,10 @@ def fit_certified(
     held_out, truth = rows.scores[certify], rows.labels[certify]
     tested = testing_order(order[certify], truth)
     weights = None if shares is None else shares[certify]
-    tallies = (
-        tally_sets(
-            predict_sets(held_out, step.rule),
+
+    def tally(some: Rule) -> Tally:
+        return tally_sets(
+            predict_sets(held_out, some),
             truth,
             constraints,
             certify_groups,
@@ -184,15 +202,35 @@ def fit_certified(
             order=tested,
             level=level,
         )
-        for step in path.steps
+
+    def plain() -> Rule:
+        asked = {
+            "risk_targets": risk_targets,
+            "classes": names,
+            "overall_target": overall_target,
+            "risk_groups": risk_groups,
+            "max_class_abstention": max_class_abstention,
+            "waive": waive,
+            "error_weight": error_weight,
+            "sample_weight": fit_weights,
+            "seed": seed,
+        }
+        fit_rule: Callable[..., Fit] = fit_optimal if rule == "optimal" else fit_thresholds
+        return fit_rule(rows.scores[fit], fit_labels, **asked).rule
+
+    outcome = certify_path(
+        (tally(step.rule) for step in path.steps), constraints, names, level=level, waived=waive
     )
-    outcome = certify_path(tallies, constraints, names, level=level, waived=waive)
-    deployed = deployed_rule(path, outcome.chosen, held_out, truth, confidence, weights)
+    make = partial(
+        make_certificate, constraints=constraints, classes=names, level=level, waived=waive
+    )
+    deployed, certificate = deploy(path, outcome, plain, tally, make)
+    deployed = fitted_candidates(deployed, held_out, truth, confidence, weights)
     certain = np.count_nonzero(predict_sets(held_out, deployed), axis=1) == 1
     return CertifiedFit(
         classes=names,
         rule=deployed,
-        certificate=outcome.certificate,
+        certificate=certificate,
         abstention_rate=float(1.0 - np.average(certain, weights=weights)),
         predicted_power=path.steps[0].power,
         path=path,
@@ -204,20 +242,35 @@ def fit_certified(
     )
 
 
-def deployed_rule(
+def deploy(
     path: Path,
-    chosen: int | None,
+    outcome: PathTest,
+    plain: Callable[[], Rule],
+    tally: Callable[[Rule], Tally],
+    certificate: Callable[[Tally], Certificate],
+) -> tuple[Rule, Certificate]:
+    """Return the last rule that passed and its certificate.
+
+    Where none did, the rule is the plain fit to the targets: the first of the path abstains far
+    more for a certificate that it did not get. Nothing is proved of it then, whatever rows say.
+    """
+    if outcome.chosen is not None:
+        return path.steps[outcome.chosen].rule, outcome.certificate
+    rule = plain()
+    return rule, unproved(certificate(tally(rule)))
+
+
+def fitted_candidates(
+    rule: Rule,
     scores: Floats,  # (n, k) of the certify rows
     labels: Labels,  # (n,)
     coverage: float,
     shares: Floats | None = None,  # (n,) weights, of the highest possible one
 ) -> Rule:
-    """Return the last rule that passed, the path's first where none did.
+    """Return an optimal rule with candidates placed on the certify rows, other rules as they are.
 
-    Candidates of an optimal rule are placed on the certify rows: they change nothing about what is
-    certain, so nothing about what is proved.
+    They change nothing about what is certain, so nothing about what is proved.
     """
-    rule = path.steps[chosen or 0].rule
     if isinstance(rule, OptimalRule):
         return place_candidates(rule, scores, labels, coverage, shares)
     return rule

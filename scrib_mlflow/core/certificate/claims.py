@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from scrib_mlflow.messages import percent
 
 SHARES = np.linspace(0.05, 0.99, 20)  # of the highest bet; each is best for another true risk
 ROUNDING = 1e-9
+UNTESTED = "no set classifier of the path passed, and this one was not to be tested"
 MANY_LAST = 1000  # rows at the end of an order that are looked at together
 Status = Literal[
     "certified", "passes alone", "not certified", "silent", "no data", "too few groups"
@@ -418,6 +419,15 @@ def p_values(tally: Tally, constraints: Sequence[Constraint], *, level: float) -
     return np.maximum.reduce([binomial_tail(*worth, limits) for worth in _worth(tally, level)])
 
 
+def unproved(certificate: Certificate) -> Certificate:
+    """Return what rows say of a rule that was not to be tested, which proves nothing of it."""
+    claims = tuple(
+        replace(claim, status="passes alone") if claim.status == "certified" else claim
+        for claim in certificate.claims
+    )
+    return replace(certificate, passed=False, claims=claims)
+
+
 def group_test_of(certificate: Certificate | None) -> GroupTest | None:
     """Return how a certificate tested groups; None where it did not, or did not cap them."""
     if certificate is None or certificate.group_test is None:
@@ -598,7 +608,7 @@ def reasons(certificate: Certificate) -> list[str]:
         f"{claim.name}: {explain(claim)}"
         for claim in certificate.claims
         if claim.status not in {"certified", "passes alone"}
-    ] or ["nothing is claimed"]
+    ] or [UNTESTED if certificate.claims else "nothing is claimed"]
 
 
 def spending(level: float, number: int) -> float:
