@@ -11,7 +11,7 @@ certify rows that it has not seen do, whatever its quality.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,24 +20,20 @@ from scipy import special
 
 from scrib_mlflow.core import counts, inputs
 from scrib_mlflow.core.certificate import steps
+from scrib_mlflow.core.certificate.chances import NO_LABELS, FitRows
 from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certificate
-from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
+from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, Step
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
-from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
+from scrib_mlflow.core.loss import Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import Constraint, RuleName, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError, ScribError
-from scrib_mlflow.serving import rule_sets
 
 BLUR = 0.2  # noise of a blurred copy, in standard deviations of a class's scores
 MOST_COPIES = 3
 MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smooth enough
 LEAST_SCORE = 1e-12
-NO_LABELS = np.zeros(0, dtype=np.int32)  # of rows with soft labels
-MANY_ROWS = 100_000  # certify rows, from which on errors of soft counts matter
-USUAL_ERROR = 0.15  # of soft counts, before labels are looked at
-NEARLY = 0.002  # the share of power that is given up for a start that abstains less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +154,7 @@ def draw_path(
     soft *= weights[:, None]
     used = np.ones(len(blurred), dtype=np.bool_)
     problem = PathProblem(
-        scores=drawing,
+        fit=FitRows(drawing, soft[: len(drawing)], weights[: len(drawing)], rows),
         rows=Labelled(blurred, NO_LABELS, soft, soft.sum(axis=1), rows.classes, used),
         weights=weights,
         constraints=constraints,
@@ -169,14 +165,14 @@ def draw_path(
         named=own_targets(risk_targets),
         threads=inputs.count_threads(threads),
     )
+    pilot = steps.find_pilot(problem)
     if groups is not None:
         codes = counts.check_groups(groups, len(rows.used))[rows.used]
-        problem = steps.expect_groups(problem, steps.find_pilot(problem), rows, codes)
-    if certify_rows >= MANY_ROWS:
-        problem = expect_errors(problem, steps.find_pilot(problem), rows, recalibration)
+        problem = steps.expect_groups(problem, pilot.rule, rows, codes)
+    problem = steps.expect_errors(problem, pilot.rule)
     return Path(
         classes=rows.classes,
-        steps=_order(steps.find_steps(problem, progress)),
+        steps=_order(steps.find_steps(problem, pilot, progress)),
         recalibration=recalibration,
         n_rows=len(drawing),
         seed=problem.seed,
@@ -215,10 +211,7 @@ def certify_path(
 def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:
     """Return the steps: the likeliest to pass, then those with more power than all that follow."""
     drawn = [step for _, step in hopeful]
-    highest = max(step.power for step in drawn)
-    likely = [step for step in drawn if step.power >= (1 - NEARLY) * highest]
-    start = min(likely, key=lambda step: step.abstention_rate)
-    chosen = [start if highest > 0 else max(hopeful, key=lambda each: each[0])[1]]
+    chosen = [max(hopeful, key=lambda each: (each[1].power, each[0]))[1]]
     for step in sorted(drawn, key=lambda step: (-step.abstention_rate, -step.power)):
         rate, power = step.abstention_rate, step.power
         beaten = any(each.abstention_rate <= rate and each.power > power for each in drawn)
@@ -249,34 +242,3 @@ def blur_scores(
     if of == "log":
         blurred = special.softmax(blurred, axis=2)
     return np.concatenate([scores, blurred.reshape(-1, scores.shape[1])])
-
-
-def expect_errors(
-    problem: PathProblem, pilot: PathRule, rows: Labelled, recalibration: Recalibration
-) -> PathProblem:
-    """Return the problem with what labelled rows say of soft counts under a pilot rule."""
-    sets = rule_sets(asdict(pilot), rows.scores)
-    soft = recalibrate(recalibration, rows.scores) * rows.weights[:, None]
-    softly = counts.count_sets(sets, NO_LABELS, soft, rows.weights)
-    hard_risks, soft_risks = (
-        _risks(counts.constraint_counts(each, problem.constraints)[0])
-        for each in (counts.count_rows(sets, rows), softly)
-    )
-    _, wrong = counts.certain_and_wrong(sets, rows.labels)
-    biases, doubts = [], []
-    for c, constraint in enumerate(problem.constraints):
-        weights = rows.weights[wrong & np.isin(rows.labels, constraint.classes)]
-        n_wrong = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0
-        effect = problem.margin.design_effects[c] if problem.margin.design_effects else 1.0
-        worth = n_wrong / effect  # unweighted, independent wrong rows
-        trusted = worth / (worth + USUAL_ERROR**-2)
-        ratio = hard_risks[c] / soft_risks[c] if soft_risks[c] > 0 else 1.0
-        biases.append(float(max(ratio, 1e-3) ** trusted) if np.isfinite(ratio) else 1.0)
-        doubts.append(float((worth + USUAL_ERROR**-2) ** -0.5))
-    margin = replace(problem.margin, biases=tuple(biases), doubts=tuple(doubts))
-    return replace(problem, margin=margin)
-
-
-def _risks(counters: Floats) -> list[float]:
-    certain, right = counters[:, CERTAIN].tolist(), counters[:, RIGHT].tolist()
-    return [(n - m) / n if n > 0 else inputs.NAN for n, m in zip(certain, right, strict=True)]
