@@ -20,11 +20,12 @@ from scrib_mlflow.core.bounds import chance_within, planned_tests, smooth_tests
 from scrib_mlflow.core.inputs import Floats, Labelled
 from scrib_mlflow.core.loss import Margin
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
-from scrib_mlflow.core.targets import Constraint, claim_targets
+from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
 SOFT_ROWS = 100.0
-BIAS_ROWS = 400.0
+BIAS_ROWS = 400.0  # the same where a ratio tilts a whole search: an error of 15 % at a risk of 10 %
 LEAST_RATIO = 1e-3
+LUCK = 0.3  # standard errors by which risks of searched thresholds look too low
 RISKS = (np.arange(15) + 0.5) / 15  # probabilities of the risks that a mean is taken over
 TINY = 1e-9  # keeps the distribution of a risk proper
 SIZES = special.ndtri((np.arange(5) + 0.5) / 5)  # the same for numbers of rows, in deviations
@@ -52,8 +53,11 @@ class Rates(NamedTuple):
     n_wrong: Floats  # (c,)
 
 
-def measure(rule: ThresholdRule | OptimalRule, fit: FitRows, claims: Floats) -> Rates:
-    """Return what the fit rows say of a rule; claims are (c, k) which classes each is about."""
+def measure(
+    rule: ThresholdRule | OptimalRule, fit: FitRows, constraints: Sequence[Constraint]
+) -> Rates:
+    """Return what the fit rows say of a rule."""
+    claims = claim_members(constraints, fit.scores.shape[1])
     sets = make_sets(rule, fit.scores)
     soft = counts.count_sets(sets, NO_LABELS, fit.soft, fit.weights)
     rows = fit.labelled
@@ -97,19 +101,19 @@ def _effects(constraints: Sequence[Constraint], margin: Margin) -> Floats:
     return effects[[constraint.kind == "risk" for constraint in constraints]]
 
 
-def claim_chances(rates: Rates, constraints: Sequence[Constraint], margin: Margin) -> Floats:
+def claim_chances(
+    rates: Rates, constraints: Sequence[Constraint], margin: Margin, luck: float = 0.0
+) -> Floats:
     """Return (c,) how likely each claim is to pass on the certify rows of a margin.
 
-    Claims about the same rows pass or fail together, if at all: the product of the chances is at
-    most that of all claims together.
+    Claims of the same rows tend to pass together, so the chance of all claims is at least the
+    product. Risks are taken to be `luck` standard errors higher than they look.
     """
     effects = _effects(constraints, margin)
     members, n, wrong = (each / effects for each in rates[-3:])
-    risk = special.betaincinv(
-        (SOFT_ROWS * rates.risk + wrong + TINY)[:, None],
-        (SOFT_ROWS * (1.0 - rates.risk) + n - wrong + TINY)[:, None],
-        RISKS,
-    )
+    a, b = SOFT_ROWS * rates.risk + wrong + TINY, SOFT_ROWS * (1.0 - rates.risk) + n - wrong + TINY
+    error = np.sqrt(a * b / (a + b + 1.0)) / (a + b)
+    risk = special.betaincinv(a[:, None], b[:, None], RISKS) + luck * error[:, None]
     coverage = (SOFT_ROWS * rates.certain + n) / (SOFT_ROWS + members)
     sizes = margin.certify_rows * rates.members / effects
     doubt = np.sqrt(coverage * (1.0 - coverage) * sizes * (1.0 + sizes / (SOFT_ROWS + members)))
@@ -117,5 +121,7 @@ def claim_chances(rates: Rates, constraints: Sequence[Constraint], margin: Margi
     targets = claim_targets(constraints)
     tests = planned_tests if not margin.design_effects else smooth_tests
     tested, allowed = tests(rows, targets[:, None], 1.0 - margin.confidence)
-    chances = chance_within(tested[:, :, None], allowed[:, :, None], risk[:, None, :])
+    chances = chance_within(
+        tested[:, :, None], allowed[:, :, None], np.minimum(risk, 1.0)[:, None, :]
+    )
     return np.asarray(chances.mean(axis=(1, 2)))

@@ -30,10 +30,11 @@ from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import Constraint, RuleName, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError, ScribError
 
-BLUR = 0.2  # noise of a blurred copy, in standard deviations of a class's scores
+BLUR = 0.2  # noise of a blurred copy, in standard deviations of the scores, correlated as they are
 MOST_COPIES = 3
 MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smooth enough
 LEAST_SCORE = 1e-12
+FIRST_FLOOR, FLOOR_STEPS = 0.02, 100  # of expectation maximisation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,10 @@ def draw_path(
     blurred = blur_scores(drawing, recalibration.of, inputs.check_seed(seed), weights)
     weights = np.tile(weights, len(blurred) // len(drawing))
     soft = recalibrate(recalibration, blurred)
+    if rule == "thresholds":  # an optimal rule serves probabilities that know no floor
+        floor = find_floor(recalibrate(recalibration, rows.scores), rows)
+        soft *= 1.0 - floor.sum()
+        soft += floor
     soft *= weights[:, None]
     used = np.ones(len(blurred), dtype=np.bool_)
     problem = PathProblem(
@@ -235,10 +240,33 @@ def blur_scores(
         values = np.log(np.maximum(scores, LEAST_SCORE))
         values = values - values.mean(axis=1, keepdims=True)
     centre = np.average(values, axis=0, weights=weights)
-    spread = np.sqrt(np.average((values - centre) ** 2, axis=0, weights=weights))
     random = np.random.default_rng([seed, len(scores)])
-    noise = BLUR * spread * random.standard_normal((copies, *scores.shape))
+    noise = random.standard_normal((copies, *scores.shape))
+    noise = BLUR * noise @ _square_root(np.cov(values.T, ddof=0, aweights=weights))
     blurred = centre + (values - centre + noise) / np.sqrt(1 + BLUR**2)  # as widespread as before
     if of == "log":
         blurred = special.softmax(blurred, axis=2)
     return np.concatenate([scores, blurred.reshape(-1, scores.shape[1])])
+
+
+def _square_root(covariance: Floats) -> Floats:
+    """Return the symmetric square root of a covariance, which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def find_floor(chances: Floats, rows: Labelled) -> Floats:
+    """Return (k,) how often each class comes whatever the scores say, as where labels are wrong.
+
+    The shares of a mixture of probabilities and classes at random, by maximum likelihood. Where a
+    model is confident they are all that is left of a class, and decide about the risk of a rare
+    one.
+    """
+    own = chances[np.arange(len(rows.labels)), rows.labels]
+    total = rows.weights.sum()
+    floor = FIRST_FLOOR * rows.class_weight() / total
+    for _ in range(FLOOR_STEPS):
+        mixed = (1.0 - floor.sum()) * own + floor[rows.labels]
+        random = np.divide(floor[rows.labels], mixed, out=np.zeros(len(own)), where=mixed > 0)
+        floor = np.bincount(rows.labels, rows.weights * random, len(floor)) / total
+    return np.asarray(floor)

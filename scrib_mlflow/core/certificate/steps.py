@@ -18,7 +18,13 @@ import numpy as np
 
 from scrib_mlflow.core import counts
 from scrib_mlflow.core.bounds import ErrorTable, smooth_errors, soft_errors
-from scrib_mlflow.core.certificate.chances import FitRows, claim_chances, error_ratios, measure
+from scrib_mlflow.core.certificate.chances import (
+    LUCK,
+    FitRows,
+    claim_chances,
+    error_ratios,
+    measure,
+)
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
 from scrib_mlflow.core.inputs import Floats, Ints, Labelled, Progress, are_tied
@@ -27,25 +33,13 @@ from scrib_mlflow.core.optimal import fit
 from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, make_sets
 from scrib_mlflow.core.search.fit import make_task, served_rule
 from scrib_mlflow.core.search.search import Task, follow, search
-from scrib_mlflow.core.targets import claim_members, claimed
+from scrib_mlflow.core.targets import claimed
 from scrib_mlflow.serving import answer_values
 
-# Margins, in standard errors: of the certify rows, and where positive of the fit rows as well.
-CAUTIOUS = tuple(z / 4 for z in range(14, -1, -1))  # 3.5 ... 0
-BOLD = (
-    -0.2,
-    -0.4,
-    -0.6,
-    -0.8,
-    -1.0,
-    -1.2,
-    -1.4,
-    -1.645,
-    -2.0,
-    -2.5,
-    -3.0,
-    -4.0,
-)  # -1.645: the plain fit
+# Margins, in standard errors. -1.645 is the plain fit, whose risks are the targets; what lies below
+# is for soft counts that are too high.
+CAREFUL = tuple(z / 4 for z in range(14, -1, -1))  # 3.5 ... 0
+BOLD = (-0.2, -0.4, -0.6, -0.8, -1.0, -1.2, -1.4, -1.645, -2.0, -2.5, -3.0, -4.0)
 LEAST_CHANCE = 1e-6  # of a claim, where some rule must be chosen although none can pass
 
 ANCHORS = (1.0, 2.5)  # margins of the searches that chains of thresholds start from: basins differ
@@ -134,19 +128,18 @@ def expect_groups(
 
 def expect_errors(problem: PathProblem, pilot: PathRule) -> PathProblem:
     """Return the problem with the errors to expect for each soft one, by the labels of a pilot."""
-    claims = claim_members(problem.constraints, len(problem.rows.classes))
-    ratios = iter(
-        error_ratios(measure(pilot, problem.fit, claims), problem.constraints, problem.margin)
-    )
-    biases = tuple(float(next(ratios)) if c.kind == "risk" else 1.0 for c in problem.constraints)
-    return replace(problem, margin=replace(problem.margin, biases=biases))
+    constraints, margin = problem.constraints, problem.margin
+    ratios = np.ones(len(constraints))
+    rates = measure(pilot, problem.fit, constraints)
+    ratios[[c.kind == "risk" for c in constraints]] = error_ratios(rates, constraints, margin)
+    return replace(problem, margin=replace(margin, biases=tuple(ratios.tolist())))
 
 
 def forecast(problem: PathProblem, rule: PathRule, margin: float) -> HopefulStep:
     """Return a rule with what to expect of it."""
-    claims = claim_members(problem.constraints, len(problem.rows.classes))
-    rates = measure(rule, problem.fit, claims)
-    chances = claim_chances(rates, problem.constraints, problem.margin)
+    rates = measure(rule, problem.fit, problem.constraints)
+    luck = LUCK if problem.recalibration is None else 0.0
+    chances = claim_chances(rates, problem.constraints, problem.margin, luck)
     return float(np.log(np.maximum(chances, LEAST_CHANCE)).sum()), Step(
         rule=rule, margin=margin, power=float(np.prod(chances)), abstention_rate=rates.abstention
     )
@@ -159,10 +152,13 @@ def find_steps(problem: PathProblem, pilot: Pilot, progress: Progress | None) ->
 
 
 def find_margins(problem: PathProblem) -> list[float]:
-    """Return the margins, falling."""
-    ratio = problem.margin.certify_rows / float(problem.fit.labelled.weights.sum())
-    scale = float(np.sqrt(1.0 + ratio))
-    return [*(z * scale for z in CAUTIOUS), *BOLD]
+    """Return the margins, falling.
+
+    The risk to come is known from the labels of as few rows as there are here, so that margins on
+    the careful side are wider than certify rows alone would ask for.
+    """
+    wider = float(np.sqrt(1.0 + problem.margin.certify_rows / len(problem.fit.labelled.labels)))
+    return [*(wider * z for z in CAREFUL), *BOLD]
 
 
 def _threshold_steps(
