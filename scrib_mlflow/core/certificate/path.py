@@ -34,6 +34,7 @@ BLUR = 0.2  # noise of a blurred copy, in standard deviations of the scores, cor
 MOST_COPIES = 3
 MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smooth enough
 LEAST_SCORE = 1e-12
+HOPELESS = 1e-4  # a predicted chance that no step but the first may have
 FIRST_FLOOR, FLOOR_STEPS = 0.02, 100  # of expectation maximisation
 
 
@@ -220,7 +221,7 @@ def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:
     for step in sorted(drawn, key=lambda step: (-step.abstention_rate, -step.power)):
         rate, power = step.abstention_rate, step.power
         beaten = any(each.abstention_rate <= rate and each.power > power for each in drawn)
-        if rate < chosen[-1].abstention_rate and not beaten:
+        if rate < chosen[-1].abstention_rate and power > HOPELESS and not beaten:
             chosen.append(step)
     return tuple(chosen)
 

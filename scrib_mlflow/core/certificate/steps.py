@@ -36,10 +36,10 @@ from scrib_mlflow.core.search.search import Task, follow, search
 from scrib_mlflow.core.targets import claimed
 from scrib_mlflow.serving import answer_values
 
-# Margins, in standard errors. -1.645 is the plain fit, whose risks are the targets; what lies below
-# is for soft counts that are too high.
-CAREFUL = tuple(z / 4 for z in range(14, -1, -1))  # 3.5 ... 0
-BOLD = (-0.2, -0.4, -0.6, -0.8, -1.0, -1.2, -1.4, -1.645, -2.0, -2.5, -3.0, -4.0)
+# Margins, in standard errors of certify rows. At -1.645 risks are the targets, as in a plain fit;
+# what lies below is for soft counts that are too high.
+MARGINS = (*(z / 4 for z in range(14, -7, -1)), -1.645, -2.0, -2.5, -3.0, -4.0)  # 3.5 ... -4
+CAREFUL = (12.0, 10.0, 8.5, 7.0, 6.0, 5.0, 4.25)  # further ones, where fit rows are few beside them
 LEAST_CHANCE = 1e-6  # of a claim, where some rule must be chosen although none can pass
 
 ANCHORS = (1.0, 2.5)  # margins of the searches that chains of thresholds start from: basins differ
@@ -154,11 +154,11 @@ def find_steps(problem: PathProblem, pilot: Pilot, progress: Progress | None) ->
 def find_margins(problem: PathProblem) -> list[float]:
     """Return the margins, falling.
 
-    The risk to come is known from the labels of as few rows as there are here, so that margins on
-    the careful side are wider than certify rows alone would ask for.
+    Risks are known from the labels of no more rows than there are here, so that the highest margin
+    allows for the standard error of these as well.
     """
-    wider = float(np.sqrt(1.0 + problem.margin.certify_rows / len(problem.fit.labelled.labels)))
-    return [*(wider * z for z in CAREFUL), *BOLD]
+    more = problem.margin.certify_rows / len(problem.fit.labelled.labels)
+    return [*(z for z in CAREFUL if z <= MARGINS[0] * np.sqrt(1.0 + more)), *MARGINS]
 
 
 def _threshold_steps(

@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from scrib_mlflow import certify_path, draw_path, predict_sets
-from scrib_mlflow.core.certificate import path, tally_sets
+from scrib_mlflow.core.certificate import chances, tally_sets
 from scrib_mlflow.core.targets import Targets, make_constraints
 
 CLASSES = ("a", "b", "c")
@@ -33,11 +33,12 @@ def passes(rule):
 
 
 @pytest.mark.parametrize("rule", ["thresholds", pytest.param("optimal", marks=pytest.mark.slow)])
-def test_with_very_many_certify_rows_labels_correct_what_soft_counts_get_wrong(rule, monkeypatch):
+def test_labels_correct_what_soft_counts_get_wrong(rule, monkeypatch):
     test, _ = passes(rule)
     assert test.chosen is not None
     assert test.certificate.passed
-    monkeypatch.setattr(path, "MANY_ROWS", 10**9)
+    monkeypatch.setattr(chances, "SOFT_ROWS", 1e12)
+    monkeypatch.setattr(chances, "BIAS_ROWS", 1e12)
     blind, trusting = passes(rule)
     assert trusting.steps[0].power > 0.99
     assert blind.chosen is None
