@@ -23,7 +23,8 @@ from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
 from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
 SOFT_ROWS = 100.0
-BIAS_ROWS = 400.0  # the same where a ratio tilts a whole search: an error of 15 % at a risk of 10 %
+RANK_ROWS = 300.0  # the same to compare rules of a path, which labels would do by luck
+BIAS_ROWS = 400.0  # and to tilt a search: an error of 15 % at a risk of 10 %
 LEAST_RATIO = 1e-3
 LUCK = 0.3  # standard errors by which risks of searched thresholds look too low
 RISKS = (np.arange(15) + 0.5) / 15  # probabilities of the risks that a mean is taken over
@@ -102,21 +103,27 @@ def _effects(constraints: Sequence[Constraint], margin: Margin) -> Floats:
 
 
 def claim_chances(
-    rates: Rates, constraints: Sequence[Constraint], margin: Margin, luck: float = 0.0
+    rates: Rates,
+    constraints: Sequence[Constraint],
+    margin: Margin,
+    *,
+    soft_rows: float | None = None,
+    luck: float = 0.0,
 ) -> Floats:
     """Return (c,) how likely each claim is to pass on the certify rows of a margin.
 
     Claims of the same rows tend to pass together, so the chance of all claims is at least the
     product. Risks are taken to be `luck` standard errors higher than they look.
     """
+    soft_rows = soft_rows or SOFT_ROWS
     effects = _effects(constraints, margin)
     members, n, wrong = (each / effects for each in rates[-3:])
-    a, b = SOFT_ROWS * rates.risk + wrong + TINY, SOFT_ROWS * (1.0 - rates.risk) + n - wrong + TINY
+    a, b = soft_rows * rates.risk + wrong + TINY, soft_rows * (1.0 - rates.risk) + n - wrong + TINY
     error = np.sqrt(a * b / (a + b + 1.0)) / (a + b)
     risk = special.betaincinv(a[:, None], b[:, None], RISKS) + luck * error[:, None]
-    coverage = (SOFT_ROWS * rates.certain + n) / (SOFT_ROWS + members)
+    coverage = (soft_rows * rates.certain + n) / (soft_rows + members)
     sizes = margin.certify_rows * rates.members / effects
-    doubt = np.sqrt(coverage * (1.0 - coverage) * sizes * (1.0 + sizes / (SOFT_ROWS + members)))
+    doubt = np.sqrt(coverage * (1.0 - coverage) * sizes * (1.0 + sizes / (soft_rows + members)))
     rows = np.clip((sizes * coverage)[:, None] + doubt[:, None] * SIZES, 0.0, sizes[:, None])
     targets = claim_targets(constraints)
     tests = planned_tests if not margin.design_effects else smooth_tests

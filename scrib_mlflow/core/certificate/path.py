@@ -11,7 +11,7 @@ certify rows that it has not seen do, whatever its quality.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smoo
 LEAST_SCORE = 1e-12
 HOPELESS = 1e-4  # a predicted chance that no step but the first may have
 FIRST_FLOOR, FLOOR_STEPS = 0.02, 100  # of expectation maximisation
+FEW_ROWS = 2.0  # of a class, that chance puts where scores deny it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,13 +217,13 @@ def certify_path(
 
 def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:
     """Return the steps: the likeliest to pass, then those with more power than all that follow."""
-    drawn = [step for _, step in hopeful]
-    chosen = [max(hopeful, key=lambda each: (each[1].power, each[0]))[1]]
-    for step in sorted(drawn, key=lambda step: (-step.abstention_rate, -step.power)):
-        rate, power = step.abstention_rate, step.power
-        beaten = any(each.abstention_rate <= rate and each.power > power for each in drawn)
-        if rate < chosen[-1].abstention_rate and power > HOPELESS and not beaten:
-            chosen.append(step)
+    best = max(hopeful, key=lambda each: (each.rank, each.hope)).step
+    chosen = [best]
+    for rank, _, step in sorted(hopeful, key=lambda each: (-each.step.abstention_rate, -each.rank)):
+        rate = step.abstention_rate
+        beaten = any(each.step.abstention_rate <= rate and each.rank > rank for each in hopeful)
+        if rate < chosen[-1].abstention_rate and rank > HOPELESS and not beaten:
+            chosen.append(replace(step, power=min(step.power, chosen[-1].power)))
     return tuple(chosen)
 
 
@@ -259,9 +260,9 @@ def _square_root(covariance: Floats) -> Floats:
 def find_floor(chances: Floats, rows: Labelled) -> Floats:
     """Return (k,) how often each class comes whatever the scores say, as where labels are wrong.
 
-    The shares of a mixture of probabilities and classes at random, by maximum likelihood. Where a
-    model is confident they are all that is left of a class, and decide about the risk of a rare
-    one.
+    The shares of a mixture of probabilities and classes at random, by maximum likelihood, less a
+    few rows. Where a model is confident they are all that is left of a class, and decide about the
+    risk of a rare one.
     """
     own = chances[np.arange(len(rows.labels)), rows.labels]
     total = rows.weights.sum()
@@ -269,5 +270,6 @@ def find_floor(chances: Floats, rows: Labelled) -> Floats:
     for _ in range(FLOOR_STEPS):
         mixed = (1.0 - floor.sum()) * own + floor[rows.labels]
         random = np.divide(floor[rows.labels], mixed, out=np.zeros(len(own)), where=mixed > 0)
-        floor = np.bincount(rows.labels, rows.weights * random, len(floor)) / total
+        found = np.bincount(rows.labels, rows.weights * random, len(floor))
+        floor = np.maximum(found - FEW_ROWS, 0.0) / total
     return np.asarray(floor)

@@ -20,6 +20,7 @@ from scrib_mlflow.core import counts
 from scrib_mlflow.core.bounds import ErrorTable, smooth_errors, soft_errors
 from scrib_mlflow.core.certificate.chances import (
     LUCK,
+    RANK_ROWS,
     FitRows,
     claim_chances,
     error_ratios,
@@ -79,8 +80,12 @@ class Step:
     abstention_rate: float  # on the rows that drew the path
 
 
-# With the sum of the claims' log chances, none of them taken for impossible.
-HopefulStep = tuple[float, Step]
+class HopefulStep(NamedTuple):
+    """A step with what orders a path."""
+
+    rank: float  # chance that every claim passes, with more trust in soft rates
+    hope: float  # sum of the claims' log chances, none of them taken for impossible
+    step: Step
 
 
 class Pilot(NamedTuple):
@@ -139,9 +144,17 @@ def forecast(problem: PathProblem, rule: PathRule, margin: float) -> HopefulStep
     """Return a rule with what to expect of it."""
     rates = measure(rule, problem.fit, problem.constraints)
     luck = LUCK if problem.recalibration is None else 0.0
-    chances = claim_chances(rates, problem.constraints, problem.margin, luck)
-    return float(np.log(np.maximum(chances, LEAST_CHANCE)).sum()), Step(
-        rule=rule, margin=margin, power=float(np.prod(chances)), abstention_rate=rates.abstention
+    chances = claim_chances(rates, problem.constraints, problem.margin, luck=luck)
+    ranks = claim_chances(rates, problem.constraints, problem.margin, soft_rows=RANK_ROWS)
+    return HopefulStep(
+        rank=float(np.prod(ranks)),
+        hope=float(np.log(np.maximum(ranks, LEAST_CHANCE)).sum()),
+        step=Step(
+            rule=rule,
+            margin=margin,
+            power=float(np.prod(chances)),
+            abstention_rate=rates.abstention,
+        ),
     )
 
 

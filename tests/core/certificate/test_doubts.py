@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 
 from scrib_mlflow import certify_path, draw_path, predict_sets
-from scrib_mlflow.core.certificate import chances, tally_sets
+from scrib_mlflow.core.certificate import chances, steps, tally_sets
 from scrib_mlflow.core.targets import Targets, make_constraints
 
 CLASSES = ("a", "b", "c")
@@ -39,6 +39,7 @@ def test_labels_correct_what_soft_counts_get_wrong(rule, monkeypatch):
     assert test.certificate.passed
     monkeypatch.setattr(chances, "SOFT_ROWS", 1e12)
     monkeypatch.setattr(chances, "BIAS_ROWS", 1e12)
+    monkeypatch.setattr(steps, "RANK_ROWS", 1e12)
     blind, trusting = passes(rule)
     assert trusting.steps[0].power > 0.99
     assert blind.chosen is None
