@@ -32,7 +32,7 @@ BENCHMARKS = {
     "rules": lambda chosen: rules.run(chosen.data, quick=chosen.quick),
     "curves": lambda chosen: curves.run(quick=chosen.quick),
     "frontier": lambda chosen: frontier.run(quick=chosen.quick),
-    "guarantee": lambda chosen: guarantee.run(quick=chosen.quick),
+    "guarantee": lambda chosen: guarantee.run(chosen.data, quick=chosen.quick),
     "house": lambda _: house.run(),
     "scale": lambda chosen: scale.run(quick=chosen.quick),
     "serving": lambda chosen: serving.run(quick=chosen.quick),

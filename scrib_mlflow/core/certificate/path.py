@@ -36,7 +36,7 @@ MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smoo
 LEAST_SCORE = 1e-12
 HOPELESS = 1e-4  # a predicted chance that no step but the first may have
 FIRST_FLOOR, FLOOR_STEPS = 0.02, 100  # of expectation maximisation
-FEW_ROWS = 2.0  # of a class, that chance puts where scores deny it
+FEW_ROWS = 0.5  # of a class, that chance puts where scores deny it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
