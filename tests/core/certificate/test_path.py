@@ -112,7 +112,7 @@ def test_more_certify_rows_pass_more_easily():
     few = draw_path(SCORES, LABELS, 0.1, certify_rows=1_000)
     many = draw_path(SCORES, LABELS, 0.1, certify_rows=50_000)
     assert few.steps[0].power < 0.2
-    assert many.steps[0].power > 0.95
+    assert many.steps[0].power > 0.9
     likely = min(step.abstention_rate for step in many.steps if step.power > 0.5)
     assert likely < few.steps[0].abstention_rate
 
