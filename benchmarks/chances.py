@@ -132,7 +132,7 @@ def follow(outputs: Outputs, case: Case, rule: RuleName, seed: int) -> Result:
     sizes = np.zeros(k, dtype=np.int64)  # of certify rows
     for j in range(k):
         of = drawn[labels[drawn] == j]
-        sizes[j] = share(len(of), CERTIFY)
+        sizes[j] = max(share(len(of), CERTIFY), 0)
         fitting[of[sizes[j] :]] = True
     path = draw_path(
         *(scores[fitting], labels[fitting], case.target),

@@ -22,7 +22,7 @@ from scrib_mlflow.core.loss import Margin
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
 from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
-SOFT_ROWS = 100.0
+SOFT_ROWS = 100.0  # labelled rows that a soft rate is worth
 RANK_ROWS = 300.0  # the same to compare rules of a path, which labels would do by luck
 BIAS_ROWS = 400.0  # and to tilt a search: an error of 15 % at a risk of 10 %
 LEAST_RATIO = 1e-3

@@ -4,8 +4,9 @@ It goes from the rule most likely to be certified to less and less abstention.
 
 Soft counts take recalibrated scores in place of labels, so that the noise of labels is not in what
 the search minimises: with labels it would pick the rules whose labels are lucky. Each step asks
-that every certificate passes with probability Phi(z), z falling. A path proves nothing by itself;
-certify rows that it has not seen do, whatever its quality.
+that every certificate passes with probability Phi(z), z falling. Labels then say, with soft counts,
+how likely each rule is to pass (`chances`). A path proves nothing by itself; certify rows that it
+has not seen do, whatever its quality.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def draw_path(
     scores : (n, k) array
         Of the fit rows. Higher means more of the class; need not sum to one.
     labels : (n,) array
-        Class names or indices. They recalibrate the scores; the path is drawn with soft counts.
+        Class names or indices. They recalibrate the scores, and tell how likely rules are to pass;
+        the path is drawn with soft counts.
     risk_targets, overall_target, risk_groups, max_class_abstention, waive : optional
         As of `fit_thresholds`. Risks get a margin for the certificate; caps on abstention do not.
     rule : "thresholds" or "optimal"
@@ -216,7 +218,7 @@ def certify_path(
 
 
 def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:
-    """Return the steps: the likeliest to pass, then those with more power than all that follow."""
+    """Return the steps: the likeliest to pass, then those likelier than all that follow."""
     best = max(hopeful, key=lambda each: (each.rank, each.hope)).step
     chosen = [best]
     for rank, _, step in sorted(hopeful, key=lambda each: (-each.step.abstention_rate, -each.rank)):
