@@ -24,7 +24,7 @@ from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
 SOFT_ROWS = 100.0  # labelled rows that a soft rate is worth
 RANK_ROWS = 300.0  # the same to compare rules of a path, which labels would do by luck
-BIAS_ROWS = 400.0  # and to tilt a search: an error of 15 % at a risk of 10 %
+BIAS_ROWS = 1000.0  # and to tilt a search, which fewer labels would do by luck
 LEAST_RATIO = 1e-3
 LUCK = 0.3  # standard errors by which risks of searched thresholds look too low
 RISKS = (np.arange(15) + 0.5) / 15  # probabilities of the risks that a mean is taken over
