@@ -37,7 +37,7 @@ BENCHMARKS = {
     "errors": lambda chosen: errors.run(chosen.data, quick=chosen.quick),
     "curves": lambda chosen: curves.run(quick=chosen.quick),
     "frontier": lambda chosen: frontier.run(quick=chosen.quick),
-    "guarantee": lambda chosen: guarantee.run(quick=chosen.quick),
+    "guarantee": lambda chosen: guarantee.run(chosen.data, quick=chosen.quick),
     "groups": lambda chosen: groups.run(quick=chosen.quick),
     "house": lambda _: house.run(),
     "scale": lambda chosen: scale.run(quick=chosen.quick),

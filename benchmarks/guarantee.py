@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import chances
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, fit_thresholds, predict_sets
 from scrib_mlflow.core.certificate import certify_path, tally_sets
@@ -54,8 +56,8 @@ class Outcome(NamedTuple):
     abstention: float  # NaN where it was not given
 
 
-def run(*, quick: bool) -> None:
-    """Print both tables."""
+def run(folder: Path | None, *, quick: bool) -> None:
+    """Print all tables."""
     print_table(
         f"Guarantees on the paper's generator (variance 3), K = 5, {TARGET:.0%} targets, "
         f"{CONFIDENCE:.0%}: given / false / abstention when given (repetitions)",
@@ -71,6 +73,7 @@ def run(*, quick: bool) -> None:
         ["groups", *(f"correlation {rho:g}" for rho in CORRELATIONS)],
         [[str(m), *(grouped_cell(m, rho, repetitions) for rho in CORRELATIONS)] for m in GROUPS],
     )
+    chances.run(folder, quick=quick)
 
 
 def repeat(name: str, n: int, seeds: Iterable[int]) -> list[Outcome]:

@@ -136,3 +136,8 @@ def all_answers(scores):
         right = np.zeros(k)
         np.add.at(right, chosen[certain], scores[certain, chosen[certain]])
         yield certain.sum(), scores[certain].sum(axis=0), right
+
+
+def accepted_rows(allowed):
+    """Return m[n], the least number of rows that allow as many errors as n do; n where none are."""
+    return np.where(allowed >= 0, np.searchsorted(allowed, allowed), np.arange(len(allowed)))

@@ -19,6 +19,7 @@ from scrib_mlflow.core.inputs import Floats, Ints, as_number
 from scrib_mlflow.errors import ScribError
 
 BISECTIONS = 64
+ROUNDING = 1e-6  # of errors and rows that should be whole
 ANCHOR_EVERY = 4096  # rows: from there the recursion starts anew, so that rounding does not grow
 EXACT_ROWS = 16_384  # a table with more rows has entries at even distances
 COARSE_ENTRIES = 4_096  # entries of such a table
@@ -143,6 +144,29 @@ def _largest(holds: Callable[[int], Any], below: int) -> int:
         else:
             high = middle
     return low
+
+
+def planned_tests(n: Floats, target: ArrayLike, level: float) -> tuple[Floats, Floats]:
+    """Return the rows to test of n, which need not be whole, and the errors that they allow.
+
+    As `acceptance_rows`, but of many and up to rounding only.
+    """
+    errors = np.floor(_real_errors(n, target, level) + ROUNDING)
+    rows = np.ceil(special.bdtrin(np.maximum(errors, 0.0), level, target) - ROUNDING)
+    return np.where(errors >= 0, rows, n), errors
+
+
+def smooth_tests(n: Floats, target: ArrayLike, level: float) -> tuple[Floats, Floats]:
+    """Return n as it is, and the errors that about so many rows allow on average."""
+    errors = _real_errors(n, target, level)
+    return n, np.where(errors >= 0, np.maximum(errors - 0.5, 0.0), errors)
+
+
+def _real_errors(n: Floats, target: ArrayLike, level: float) -> Floats:
+    """Return the real number of errors at which the test of n rows is exact; -1 below 0."""
+    possible = n * np.log1p(-np.asarray(target)) <= np.log(level)
+    errors = special.bdtrik(level, np.where(possible, n, 1.0), target)
+    return np.where(possible, errors, -1.0)
 
 
 def passing_errors(rows: Floats | Ints, allowed: Floats, z: float) -> Floats:

@@ -146,7 +146,6 @@ class Margin:
     z: float | None = None
     design_effects: tuple[float, ...] = ()  # by constraint: certify rows that count as one
     biases: tuple[float, ...] = ()  # by constraint: errors to expect for each soft one
-    doubts: tuple[float, ...] = ()  # by constraint: standard error of these, as a share
 
     def ratio(self, c: int, total: float) -> float:
         """Return the certify rows of constraint c for each unit of row weight."""

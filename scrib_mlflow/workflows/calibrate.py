@@ -377,7 +377,9 @@ def _fit(
     options = (settings.group_test, settings.group_cap, settings.max_group_rows)
     how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *options)
     drawing = {
-        "rule": settings.rule, "certify_rows": certify.n_rows, "classes": classes,
+        "rule": settings.rule,
+        "certify_rows": certify.n_rows,
+        "classes": classes,
         **target_options(settings),
         **loss_options(settings),
         "confidence": 1 - use.level,

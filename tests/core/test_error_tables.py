@@ -88,7 +88,7 @@ def test_paths_hardly_feel_how_coarse_a_table_is(rule, monkeypatch):
             )
             for path in (fine, coarse)
         ]
-        assert rates[1] == pytest.approx(rates[0], abs=0.003)
+        assert rates[1] == pytest.approx(rates[0], abs=0.015)
 
 
 def test_beyond_the_last_entry_its_errors_stand():

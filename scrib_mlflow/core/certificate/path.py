@@ -4,42 +4,42 @@ It goes from the rule most likely to be certified to less and less abstention.
 
 Soft counts take recalibrated scores in place of labels, so that the noise of labels is not in what
 the search minimises: with labels it would pick the rules whose labels are lucky. Each step asks
-that every certificate passes with probability Phi(z), z falling. A path proves nothing by itself;
-certify rows that it has not seen do, whatever its quality.
+that every certificate passes with probability Phi(z), z falling. Labels then say, with soft counts,
+how likely each rule is to pass (`chances`). A path proves nothing by itself; certify rows that it
+has not seen do, whatever its quality.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from scrib_mlflow.core import counts, inputs
+from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate import steps
+from scrib_mlflow.core.certificate.chances import NO_LABELS, FitRows
 from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certificate
-from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, PathRule, Step
+from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, Step
 from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.groups import check_groups
 from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
-from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Margin, check_rule, make_problem
+from scrib_mlflow.core.loss import Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import Constraint, RuleName, Target, Targets, claimed, own_targets
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError, ScribError
-from scrib_mlflow.serving import rule_sets
 
-BLUR = 0.2  # noise of a blurred copy, in standard deviations of a class's scores
+BLUR = 0.2  # noise of a blurred copy, in standard deviations of the scores, correlated as they are
 MOST_COPIES = 3
 MOST_ENTRIES = 75_000  # rows times classes, copies included; more rows are smooth enough
 LEAST_SCORE = 1e-12
-NO_LABELS = np.zeros(0, dtype=np.int32)  # of rows with soft labels
-MANY_ROWS = 100_000  # certify rows, from which on errors of soft counts matter
-USUAL_ERROR = 0.15  # of soft counts, before labels are looked at
-NEARLY = 0.002  # the share of power that is given up for a start that abstains less
+HOPELESS = 1e-4  # a predicted chance that no step but the first may have
+FIRST_FLOOR, FLOOR_STEPS = 0.02, 100  # of expectation maximisation
+FEW_ROWS = 0.5  # of a class, that chance puts where scores deny it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,8 @@ def draw_path(
     scores : (n, k) array
         Of the fit rows. Higher means more of the class; need not sum to one.
     labels : (n,) array
-        Class names or indices. They recalibrate the scores; the path is drawn with soft counts.
+        Class names or indices. They recalibrate the scores, and tell how likely rules are to pass;
+        the path is drawn with soft counts.
     risk_targets, overall_target, risk_groups, max_class_abstention, waive : optional
         As of `fit_thresholds`. Risks get a margin for the certificate; caps on abstention do not.
     rule : "thresholds" or "optimal"
@@ -165,10 +166,14 @@ def draw_path(
     blurred = blur_scores(drawing, recalibration.of, inputs.check_seed(seed), weights)
     weights = np.tile(weights, len(blurred) // len(drawing))
     soft = recalibrate(recalibration, blurred)
+    if rule == "thresholds":  # an optimal rule serves probabilities that know no floor
+        floor = find_floor(recalibrate(recalibration, rows.scores), rows)
+        soft *= 1.0 - floor.sum()
+        soft += floor
     soft *= weights[:, None]
     used = np.ones(len(blurred), dtype=np.bool_)
     problem = PathProblem(
-        scores=drawing,
+        fit=FitRows(drawing, soft[: len(drawing)], weights[: len(drawing)], rows),
         rows=Labelled(blurred, NO_LABELS, soft, soft.sum(axis=1), rows.classes, used),
         weights=weights,
         constraints=constraints,
@@ -179,15 +184,15 @@ def draw_path(
         named=own_targets(risk_targets),
         threads=inputs.count_threads(threads),
     )
+    pilot = steps.find_pilot(problem)
     if groups is not None:
         codes = check_groups(groups, len(rows.used))[rows.used]
         cap = np.inf if group_cap is None else group_cap
-        problem = steps.expect_groups(problem, steps.find_pilot(problem), rows, codes, cap)
-    if certify_rows >= MANY_ROWS:
-        problem = expect_errors(problem, steps.find_pilot(problem), rows, recalibration)
+        problem = steps.expect_groups(problem, pilot.rule, rows, codes, cap)
+    problem = steps.expect_errors(problem, pilot.rule)
     return Path(
         classes=rows.classes,
-        steps=_order(steps.find_steps(problem, progress)),
+        steps=_order(steps.find_steps(problem, pilot, progress)),
         recalibration=recalibration,
         n_rows=len(drawing),
         seed=problem.seed,
@@ -224,17 +229,14 @@ def certify_path(
 
 
 def _order(hopeful: Sequence[HopefulStep]) -> tuple[Step, ...]:
-    """Return the steps: the likeliest to pass, then those with more power than all that follow."""
-    drawn = [step for _, step in hopeful]
-    highest = max(step.power for step in drawn)
-    likely = [step for step in drawn if step.power >= (1 - NEARLY) * highest]
-    start = min(likely, key=lambda step: step.abstention_rate)
-    chosen = [start if highest > 0 else max(hopeful, key=lambda each: each[0])[1]]
-    for step in sorted(drawn, key=lambda step: (-step.abstention_rate, -step.power)):
-        rate, power = step.abstention_rate, step.power
-        beaten = any(each.abstention_rate <= rate and each.power > power for each in drawn)
-        if rate < chosen[-1].abstention_rate and not beaten:
-            chosen.append(step)
+    """Return the steps: the likeliest to pass, then those likelier than all that follow."""
+    best = max(hopeful, key=lambda each: (each.rank, each.hope)).step
+    chosen = [best]
+    for rank, _, step in sorted(hopeful, key=lambda each: (-each.step.abstention_rate, -each.rank)):
+        rate = step.abstention_rate
+        beaten = any(each.step.abstention_rate <= rate and each.rank > rank for each in hopeful)
+        if rate < chosen[-1].abstention_rate and rank > HOPELESS and not beaten:
+            chosen.append(replace(step, power=min(step.power, chosen[-1].power)))
     return tuple(chosen)
 
 
@@ -253,41 +255,34 @@ def blur_scores(
         values = np.log(np.maximum(scores, LEAST_SCORE))
         values = values - values.mean(axis=1, keepdims=True)
     centre = np.average(values, axis=0, weights=weights)
-    spread = np.sqrt(np.average((values - centre) ** 2, axis=0, weights=weights))
     random = np.random.default_rng([seed, len(scores)])
-    noise = BLUR * spread * random.standard_normal((copies, *scores.shape))
+    noise = random.standard_normal((copies, *scores.shape))
+    noise = BLUR * noise @ _square_root(np.cov(values.T, ddof=0, aweights=weights))
     blurred = centre + (values - centre + noise) / np.sqrt(1 + BLUR**2)  # as widespread as before
     if of == "log":
         blurred = special.softmax(blurred, axis=2)
     return np.concatenate([scores, blurred.reshape(-1, scores.shape[1])])
 
 
-def expect_errors(
-    problem: PathProblem, pilot: PathRule, rows: Labelled, recalibration: Recalibration
-) -> PathProblem:
-    """Return the problem with what labelled rows say of soft counts under a pilot rule."""
-    sets = rule_sets(asdict(pilot), rows.scores)
-    soft = recalibrate(recalibration, rows.scores) * rows.weights[:, None]
-    softly = counts.count_sets(sets, NO_LABELS, soft, rows.weights)
-    hard_risks, soft_risks = (
-        _risks(counts.constraint_counts(each, problem.constraints)[0])
-        for each in (counts.count_rows(sets, rows), softly)
-    )
-    _, wrong = counts.certain_and_wrong(sets, rows.labels)
-    biases, doubts = [], []
-    for c, constraint in enumerate(problem.constraints):
-        weights = rows.weights[wrong & np.isin(rows.labels, constraint.classes)]
-        n_wrong = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0
-        effect = problem.margin.design_effects[c] if problem.margin.design_effects else 1.0
-        worth = n_wrong / effect  # unweighted, independent wrong rows
-        trusted = worth / (worth + USUAL_ERROR**-2)
-        ratio = hard_risks[c] / soft_risks[c] if soft_risks[c] > 0 else 1.0
-        biases.append(float(max(ratio, 1e-3) ** trusted) if np.isfinite(ratio) else 1.0)
-        doubts.append(float((worth + USUAL_ERROR**-2) ** -0.5))
-    margin = replace(problem.margin, biases=tuple(biases), doubts=tuple(doubts))
-    return replace(problem, margin=margin)
+def _square_root(covariance: Floats) -> Floats:
+    """Return the symmetric square root of a covariance, which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
-def _risks(counters: Floats) -> list[float]:
-    certain, right = counters[:, CERTAIN].tolist(), counters[:, RIGHT].tolist()
-    return [(n - m) / n if n > 0 else inputs.NAN for n, m in zip(certain, right, strict=True)]
+def find_floor(chances: Floats, rows: Labelled) -> Floats:
+    """Return (k,) how often each class comes whatever the scores say, as where labels are wrong.
+
+    The shares of a mixture of probabilities and classes at random, by maximum likelihood, less a
+    few rows. Where a model is confident they are all that is left of a class, and decide about the
+    risk of a rare one.
+    """
+    own = chances[np.arange(len(rows.labels)), rows.labels]
+    total = rows.weights.sum()
+    floor = FIRST_FLOOR * rows.class_weight() / total
+    for _ in range(FLOOR_STEPS):
+        mixed = (1.0 - floor.sum()) * own + floor[rows.labels]
+        random = np.divide(floor[rows.labels], mixed, out=np.zeros(len(own)), where=mixed > 0)
+        found = np.bincount(rows.labels, rows.weights * random, len(floor))
+        floor = np.maximum(found - FEW_ROWS, 0.0) / total
+    return np.asarray(floor)

@@ -12,27 +12,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from scrib_mlflow.core import counts
-from scrib_mlflow.core.bounds import ErrorTable, chance_within, smooth_errors, soft_errors
+from scrib_mlflow.core.bounds import ErrorTable, smooth_errors, soft_errors
+from scrib_mlflow.core.certificate.chances import (
+    LUCK,
+    RANK_ROWS,
+    FitRows,
+    claim_chances,
+    error_ratios,
+    measure,
+)
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
 from scrib_mlflow.core.groups import count_groups, design_effects, sum_groups
 from scrib_mlflow.core.inputs import Floats, Ints, Labelled, Progress, are_tied
-from scrib_mlflow.core.loss import CERTAIN, RIGHT, Margin, Objective, Problem, make_objective
+from scrib_mlflow.core.loss import Margin, Objective, Problem, make_objective
 from scrib_mlflow.core.optimal import fit
 from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, make_sets
 from scrib_mlflow.core.search.fit import make_task, served_rule
 from scrib_mlflow.core.search.search import Task, follow, search
 from scrib_mlflow.core.targets import claimed
 
-MARGINS = tuple(z / 4 for z in range(14, -4, -1))  # 3.5 ... -0.75
-CAREFUL = (12.0, 9.0, 7.0, 6.0, 5.0, 4.25)  # further margins, an even number, for doubted counts
-PILOT = 0.0  # the margin at which design effects are estimated: with errors enough to tell
+# Margins, in standard errors of certify rows. At -1.645 risks are the targets, as in a plain fit;
+# what lies below is for soft counts that are too high.
+MARGINS = (*(z / 4 for z in range(14, -7, -1)), -1.645, -2.0, -2.5, -3.0, -4.0)  # 3.5 ... -4
+CAREFUL = (12.0, 10.0, 8.5, 7.0, 6.0, 5.0, 4.25)  # further ones, where fit rows are few beside them
 LEAST_CHANCE = 1e-6  # of a claim, where some rule must be chosen although none can pass
-NORMAL_POINTS, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)  # to average over doubt
 
 ANCHORS = (1.0, 2.5)  # margins of the searches that chains of thresholds start from: basins differ
 EFFORT = 0.25  # of a fit, for each search
@@ -52,7 +61,7 @@ PathRule = ThresholdRule | OptimalRule
 class PathProblem(Problem):
     """What all steps of a path share; `rows` are blurred, with soft labels."""
 
-    scores: Floats  # (n, k) of the rows that draw it
+    fit: FitRows
     weights: Floats  # (m,) how many rows each of `rows` stands for
     margin: Margin
     seed: int
@@ -71,8 +80,33 @@ class Step:
     abstention_rate: float  # on the rows that drew the path
 
 
-# With the sum of the claims' log chances, none of them taken for impossible.
-HopefulStep = tuple[float, Step]
+class HopefulStep(NamedTuple):
+    """A step with what orders a path."""
+
+    rank: float  # chance that every claim passes, with more trust in soft rates
+    hope: float  # sum of the claims' log chances, none of them taken for impossible
+    step: Step
+
+
+class Pilot(NamedTuple):
+    """A rule of middling margin, by which labels correct what soft counts get wrong."""
+
+    rule: PathRule
+    at: Floats  # its thresholds, or its multipliers
+
+
+def find_pilot(problem: PathProblem) -> Pilot:
+    """Return the rule that shows design effects and errors of soft counts."""
+    if problem.recalibration is None:
+        task = _task(problem, ANCHORS[0])
+        best = search(task, None, problem.threads)
+        return Pilot(served_rule(best, task, problem)[0], best.thresholds)
+    chances, share = _chances(problem)
+    needs = fit.make_requirements(problem.constraints, share @ chances)
+    needs = needs.shared(fit.shared_multipliers(problem, problem.named))
+    weight = problem.error_weight
+    multipliers = solve_dual(chances, share, needs, seed=problem.seed, error_weight=weight)
+    return Pilot(fit.make_rule(needs, multipliers, problem.recalibration, weight), multipliers)
 
 
 def expect_groups(
@@ -96,99 +130,71 @@ def expect_groups(
     return replace(problem, margin=margin)
 
 
-def forecast(
-    problem: PathProblem, rule: PathRule, margin: float, soft: Counts, tables: Sequence[ErrorTable]
-) -> HopefulStep:
-    """Return a rule, given its soft counts on the blurred rows, with what to expect of it."""
-    by_constraint, _ = counts.constraint_counts(soft, problem.constraints)
-    chances = _chances(problem, by_constraint, tables, float(soft.members.sum()))
-    sets = make_sets(rule, problem.scores)
-    abstains = np.count_nonzero(sets, axis=1) != 1
-    return float(np.log(np.maximum(chances, LEAST_CHANCE)).sum()), Step(
-        rule=rule,
-        margin=margin,
-        power=float(np.prod(chances)),
-        abstention_rate=float(np.average(abstains, weights=problem.weights[: len(sets)])),
+def expect_errors(problem: PathProblem, pilot: PathRule) -> PathProblem:
+    """Return the problem with the errors to expect for each soft one, by the labels of a pilot."""
+    constraints, margin = problem.constraints, problem.margin
+    ratios = np.ones(len(constraints))
+    rates = measure(pilot, problem.fit, constraints)
+    ratios[[c.kind == "risk" for c in constraints]] = error_ratios(rates, constraints, margin)
+    return replace(problem, margin=replace(margin, biases=tuple(ratios.tolist())))
+
+
+def forecast(problem: PathProblem, rule: PathRule, margin: float) -> HopefulStep:
+    """Return a rule with what to expect of it."""
+    rates = measure(rule, problem.fit, problem.constraints)
+    luck = LUCK if problem.recalibration is None else 0.0
+    chances = claim_chances(rates, problem.constraints, problem.margin, luck=luck)
+    ranks = claim_chances(rates, problem.constraints, problem.margin, soft_rows=RANK_ROWS)
+    return HopefulStep(
+        rank=float(np.prod(ranks)),
+        hope=float(np.log(np.maximum(ranks, LEAST_CHANCE)).sum()),
+        step=Step(
+            rule=rule,
+            margin=margin,
+            power=float(np.prod(chances)),
+            abstention_rate=rates.abstention,
+        ),
     )
 
 
-def error_tables(problem: PathProblem, z: float | None = None) -> list[ErrorTable]:
-    """Return for each constraint the errors that a certificate allows, smoothed.
-
-    With a margin those that pass with probability Phi(z), as soft ones.
-    """
-    rows, margin = problem.rows.class_weight(), problem.margin
-    total = float(rows.sum())
-
-    @functools.cache
-    def table(target: float, last: int, bias: float) -> ErrorTable:
-        return soft_errors(smooth_errors(target, last, margin.confidence, z), bias)
-
-    by_constraint = []
-    for c, constraint in enumerate(problem.constraints):
-        most = margin.ratio(c, total) * rows[list(constraint.classes)].sum()
-        bias = 1.0 if z is None else margin.bias(c)
-        by_constraint.append(table(constraint.target, int(np.ceil(most)) + 1, bias))
-    return by_constraint
-
-
-def _chances(
-    problem: PathProblem, counters: Floats, tables: Sequence[ErrorTable], total: float
-) -> list[float]:
-    """Return the chance of each risk that its certificate passes, at its soft risk."""
-    chances = []
-    margin = problem.margin
-    for c, constraint in enumerate(problem.constraints):
-        if constraint.kind != "risk":
-            continue
-        n = counters[c, CERTAIN]
-        rows = n * margin.ratio(c, total)
-        points, weights = np.zeros(1), None
-        if margin.doubts:
-            points, weights = margin.doubts[c] * NORMAL_POINTS, NORMAL_WEIGHTS
-        risk = margin.bias(c) * (n - counters[c, RIGHT]) / n if n > 0 else 1.0
-        passes = chance_within(rows, tables[c].at(rows), np.clip(risk * (1 + points), 0.0, 1.0))
-        chances.append(float(np.average(passes, weights=weights)))
-    return chances
-
-
-def find_pilot(problem: PathProblem) -> PathRule:
-    """Return the rule at which design effects are estimated."""
-    if problem.recalibration is not None:
-        return _optimal_steps(problem, (PILOT,), None)[0][1].rule
-    task = _task(problem, PILOT)
-    return served_rule(search(task, None, problem.threads), task, problem)[0]
-
-
-def find_steps(problem: PathProblem, progress: Progress | None) -> list[HopefulStep]:
-    """Return rules at all margins, at careful ones as well where soft counts are doubted."""
-    margins = (*CAREFUL, *MARGINS) if problem.margin.doubts else MARGINS
+def find_steps(problem: PathProblem, pilot: Pilot, progress: Progress | None) -> list[HopefulStep]:
+    """Return rules at all margins."""
     find = _threshold_steps if problem.recalibration is None else _optimal_steps
-    return find(problem, margins, progress)
+    return find(problem, pilot, find_margins(problem), progress)
+
+
+def find_margins(problem: PathProblem) -> list[float]:
+    """Return the margins, falling.
+
+    Risks are known from the labels of no more rows than there are here, so that the highest margin
+    allows for the standard error of these as well.
+    """
+    more = problem.margin.certify_rows / len(problem.fit.labelled.labels)
+    return [*(z for z in CAREFUL if z <= MARGINS[0] * np.sqrt(1.0 + more)), *MARGINS]
 
 
 def _threshold_steps(
-    problem: PathProblem, margins: Sequence[float], progress: Progress | None
+    problem: PathProblem, pilot: Pilot, margins: Sequence[float], progress: Progress | None
 ) -> list[HopefulStep]:
     """Return the rules of chains that start from searches at two margins and go both ways."""
     many = len(problem.rows.classes) > MANY_CLASSES
-    all_margins, anchors = (margins[::2], ANCHORS[:1]) if many else (margins, ANCHORS)
+    margins, anchors = (margins[::2], ANCHORS[:1]) if many else (margins, ANCHORS)
     first = _task(problem, anchors[0])
-    tasks = {z: first._replace(objective=_objective(problem, z)) for z in all_margins}
+    tasks = {z: first._replace(objective=_objective(problem, z)) for z in margins}
     chains, parts = [], []
     for anchor in anchors:
-        best = search(tasks[anchor], None, problem.threads)
-        up = sorted(z for z in all_margins if z >= anchor)
-        down = [z for z in all_margins if z < anchor]
+        start = pilot.at
+        if anchor != anchors[0]:
+            start = search(_task(problem, anchor), None, problem.threads).thresholds
+        up = sorted(z for z in margins if z >= anchor)
+        down = [z for z in margins if z < anchor]
         parts += [up, down]
-        chains += [([tasks[z] for z in part], best.thresholds) for part in (up, down)]
+        chains += [([tasks[z] for z in part], start) for part in (up, down)]
     followed = follow(chains, problem.threads, progress)
-    tables = error_tables(problem)
     return [
-        forecast(problem, rule, z, soft, tables)
+        forecast(problem, served_rule(best, tasks[z], problem)[0], z)
         for part, chain in zip(parts, followed, strict=True)
         for z, best in zip(part, chain, strict=True)
-        for rule, soft in [served_rule(best, tasks[z], problem)]
     ]
 
 
@@ -202,24 +208,21 @@ def _task(problem: PathProblem, z: float) -> Task:
 
 
 def _optimal_steps(
-    problem: PathProblem, margins: Sequence[float], progress: Progress | None
+    problem: PathProblem, pilot: Pilot, margins: Sequence[float], progress: Progress | None
 ) -> list[HopefulStep]:
     """Return a rule for each margin, from the lowest to the highest that is within reach."""
-    chances = problem.rows.soft / problem.weights[:, None]
-    share = problem.weights / problem.weights.sum()
+    chances, share = _chances(problem)
     together = fit.shared_multipliers(problem, problem.named)
     points = fit.make_requirements(problem.constraints, share @ chances)
-    start = points.shared(together)
-    weight = problem.error_weight
-    multipliers = solve_dual(chances, share, start, seed=problem.seed, error_weight=weight)
+    multipliers, weight = pilot.at, problem.error_weight
 
     def count(rule: OptimalRule) -> Counts:
         return fit.count_answers(rule, chances, problem.rows)
 
-    soft = count(fit.make_rule(start, multipliers, None, weight))
+    soft = count(fit.make_rule(points.shared(together), multipliers, None, weight))
     ratio = problem.margin.certify_rows / soft.members.sum()
-    tables = error_tables(problem)
-    tied = are_tied(problem.scores)
+    tied = are_tied(problem.fit.scores)
+    ones, zeros = (1.0,) * chances.shape[1], (0.0,) * chances.shape[1]
     steps = []
     rising = sorted(margins)
     turns: Iterable[int] = range(len(rising))
@@ -236,13 +239,33 @@ def _optimal_steps(
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or (moved <= 1.0 + STEADY * ratio * soft.certain).all():
                 break
-        steps += [
-            forecast(problem, rule, rising[turn], count(rule), tables)
-            for rule in fit.make_rules(needs, multipliers, problem.recalibration, weight, tied=tied)
-        ]
+        rules = fit.make_rules(needs, multipliers, problem.recalibration, weight, tied=tied)
+        steps += [forecast(problem, rule, rising[turn]) for rule in rules]
         if lost:  # and higher margins are further still
             break
-    return steps
+    always = replace(rules[0], multipliers=ones, charges=zeros)  # answers every row
+    return [*steps, forecast(problem, always, rising[0])]
+
+
+def _chances(problem: PathProblem) -> tuple[Floats, Floats]:
+    """Return the probabilities of the blurred rows, and the share of all rows that each one is."""
+    return problem.rows.soft / problem.weights[:, None], problem.weights / problem.weights.sum()
+
+
+def error_tables(problem: PathProblem, z: float) -> list[ErrorTable]:
+    """Return for each constraint the soft errors that pass with probability Phi(z), smoothed."""
+    rows, margin = problem.rows.class_weight(), problem.margin
+    total = float(rows.sum())
+
+    @functools.cache
+    def table(target: float, last: int, bias: float) -> ErrorTable:
+        return soft_errors(smooth_errors(target, last, margin.confidence, z), bias)
+
+    by_constraint = []
+    for c, constraint in enumerate(problem.constraints):
+        most = margin.ratio(c, total) * rows[list(constraint.classes)].sum()
+        by_constraint.append(table(constraint.target, int(np.ceil(most)) + 1, margin.bias(c)))
+    return by_constraint
 
 
 def _touching(

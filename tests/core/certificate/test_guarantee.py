@@ -7,11 +7,12 @@ import pytest
 from scipy import stats
 
 from benchmarks.groups import CASES, GROUPS, find_cap, rate
+from scrib_mlflow.core.bounds import allowed_errors
 from scrib_mlflow.core.certificate import draw_path
 from scrib_mlflow.core.groups import GroupTest
 from scrib_mlflow.core.optimal import recalibrate
 from scrib_mlflow.synthetic import draw_scores
-from tests.oracles import optimal_answer
+from tests.oracles import accepted_rows, optimal_answer
 
 TARGET, LEVEL, NOISE = 0.1, 0.05, 3**0.5
 REPETITIONS = 60
@@ -91,6 +92,34 @@ def test_certificates_are_rarely_false_and_often_given(
     assert false.sum() <= stats.binom.ppf(0.99, REPETITIONS, LEVEL)
     assert certified.mean() >= least_certified
     assert np.nanmean(abstention) <= most_abstention
+
+
+def first_passes(seed, rule, n):
+    """Return the predicted chance of a path's first rule, and whether it passes by the plan."""
+    scores, labels = draw_scores(n, noise=NOISE, seed=50_000 + seed)
+    at = round(0.3 * n)
+    path = draw_path(scores[:at], labels[:at], TARGET, rule=rule, certify_rows=n - at, threads=1)
+    answers, truth = answers_of(path.steps[0].rule, scores[at:]), labels[at:]
+    allowed = allowed_errors(TARGET, n, 1 - LEVEL)
+    accepted = accepted_rows(allowed)
+    passed = True
+    for label in range(5):
+        of = answers[(truth == label) & (answers >= 0)]
+        bad = (of[: accepted[len(of)]] != label).sum()
+        passed &= bool(bad <= allowed[len(of)])
+    return path.steps[0].power, passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
+@pytest.mark.parametrize("n", [5_000, 10_000])
+def test_first_rules_pass_about_as_often_as_predicted(rule, n):
+    with ProcessPoolExecutor(2) as pool:
+        seeds = range(REPETITIONS)
+        same = [[value] * len(seeds) for value in (rule, n)]
+        predicted, passed = np.array(list(pool.map(first_passes, seeds, *same)), dtype=float).T
+    noise = 2 * 0.5 / np.sqrt(REPETITIONS)
+    assert predicted.mean() == pytest.approx(passed.mean(), abs=0.1 + noise)
 
 
 @pytest.mark.slow

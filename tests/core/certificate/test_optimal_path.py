@@ -27,7 +27,7 @@ def test_abstention_falls_strictly_and_power_never_rises(path):
     assert len(rates) >= 8
     assert (np.diff(rates) < 0).all()
     assert (np.diff(powers) <= 0).all()
-    assert powers[0] > 0.9
+    assert powers[0] > 0.7
     assert path.recalibration == fit_recalibration(SCORES, LABELS)
     for step in path.steps:
         assert isinstance(step.rule, OptimalRule)
@@ -92,7 +92,7 @@ def test_groups_make_the_path_more_careful():
     alone = draw_path(SCORES[order], LABELS[order], 0.2, rule="optimal", certify_rows=7_000)
     risks = []
     for found in (grouped, alone):
-        sets = predict_sets(SCORES, found.steps[-1].rule)
+        sets = predict_sets(SCORES, found.steps[0].rule)
         certain = sets.sum(axis=1) == 1
         risks.append((certain & ~sets[np.arange(3_000), LABELS]).sum() / certain.sum())
     assert risks[0] < risks[1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from scrib_mlflow import draw_path, fit_optimal, predict_sets
+from scrib_mlflow.core.certificate.chances import FitRows
 from scrib_mlflow.core.certificate.path import blur_scores
 from scrib_mlflow.core.certificate.split import class_quotas, class_weights, keep_rows
 from scrib_mlflow.core.certificate.steps import PathProblem, expect_groups
@@ -49,7 +50,7 @@ def measured(rule):
 
 
 def step_at(path, margin):
-    return min((s for s in path.steps if s.margin == margin), key=lambda s: s.abstention_rate)
+    return min(path.steps, key=lambda s: (abs(s.margin - margin), s.abstention_rate))
 
 
 def test_labels_of_a_stratified_sample_recalibrate_as_all_labels_do():
@@ -171,7 +172,7 @@ def test_groups_of_a_sample_are_expected_to_be_as_alike_as_those_of_all_rows():
     groups[order] = np.arange(len(order)) // 60
     pilot = fit_optimal(SCORES, LABELS, 0.2).rule
     problem = PathProblem(
-        scores=SCORES,
+        fit=FitRows(SCORES, SCORES, np.ones(len(SCORES)), check_rows(SCORES, LABELS, None, None)),
         rows=check_rows(SCORES, SCORES, None, None),
         weights=np.ones(len(SCORES)),
         constraints=ASKED,

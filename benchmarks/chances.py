@@ -1,0 +1,188 @@
+"""Certified rates and predicted chances on saved model outputs, beside those of the generator.
+
+A draw takes N rows of a set and splits them as `calibrate` does. The fit rows draw a path. Certify
+rows are drawn, with replacement, from all other rows of the set, so that the true risks are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.datasets import Outputs, read_outputs
+from benchmarks.tables import print_table, progress
+from scrib_mlflow import draw_path, predict_sets
+from scrib_mlflow.core.bounds import allowed_errors
+from scrib_mlflow.core.certificate.split import share
+from scrib_mlflow.core.targets import RuleName
+from scrib_mlflow.synthetic import draw_scores
+
+NOISE = 3**0.5
+CONFIDENCE, CERTIFY = 0.95, 0.7
+POPULATION, POPULATION_SEED = 100_000, 777
+PATHS, FEW_PATHS, DRAWS = 16, 3, 25
+FIRST_SEED = 100  # settings were chosen on lower ones
+TRAINING = 10_000  # rows of a new user's model
+RULES: tuple[RuleName, ...] = ("thresholds", "optimal")
+
+
+class Case(NamedTuple):
+    """A set of rows, how many of them a user has, and what is asked."""
+
+    name: str
+    outputs: str  # of which the rows are
+    n: int | None  # rows of a draw; None for all
+    target: float
+    waive: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("generator, 5,000", "generator", 5_000, 0.1),
+    Case("generator, 10,000", "generator", 10_000, 0.1),
+    Case("ECG", "ecg2017_hgb_oof", None, 0.1),
+    Case("ECG, 20 %", "ecg2017_hgb_oof", None, 0.2),
+    Case("DOD-H, 5,000", "dodh_stack_oof", 5_000, 0.1),
+    Case("DOD-H votes, 20 %", "dodh_committee_votes", 10_000, 0.2),
+    Case("sleep-EDF, 20 %", "sleepedf_hgb_oof", 10_000, 0.2),
+    Case("CIFAR", "cleanlab_cifar10", None, 0.1),
+    Case("accidents, 30 %", "fars", 20_000, 0.3, ("0", "3", "6")),  # 3 classes: 9, 299, recall .05
+    Case("boosting, 10,000", "boosting", 10_000, 0.1),
+    Case("boosting, 50,000", "boosting", 50_000, 0.1),
+    Case("forest, 10,000", "forest", 10_000, 0.1),
+    Case("forest, 50,000", "forest", 50_000, 0.1),
+)
+
+
+class Result(NamedTuple):
+    """What one path came to, over all draws of certify rows."""
+
+    predicted: float  # chance of its first rule
+    certified: float  # share of draws, by the acceptance plan
+    by_all: float  # the same, all certain rows tested
+    abstention: float  # where certified; NaN without
+    expected: float  # abstention, 1 where not certified
+    false: float  # certified with a true risk above its target
+
+
+def run(folder: Path | None, *, quick: bool) -> None:
+    """Print the table."""
+    print_table(
+        f"Predicted chance of the first rule, certified rates, abstention: {CONFIDENCE:.0%}, "
+        f"{FEW_PATHS if quick else PATHS} paths, {DRAWS} draws of certify rows for each",
+        ["rows", "rule", "predicted", "certified", "by all rows", "abstains", "E", "false"],
+        table_rows(folder, FEW_PATHS if quick else PATHS),
+    )
+
+
+def table_rows(folder: Path | None, paths: int) -> Iterator[Sequence[str]]:
+    """Yield the means of each set and rule."""
+    saved = {outputs.name: outputs for outputs in read_outputs(folder)}
+    for case in CASES:
+        outputs = saved.get(case.outputs) or _made(case.outputs)
+        if outputs is None:
+            continue
+        for rule in RULES:
+            progress(f"chances: {case.name}, {rule}")
+            seeds = range(FIRST_SEED, FIRST_SEED + paths)
+            found = [follow(outputs, case, rule, seed) for seed in seeds]
+            means = [np.nanmean(column) for column in zip(*found, strict=True)]
+            yield case.name, rule, *(f"{mean:.3f}" for mean in means)
+
+
+def _made(name: str) -> Outputs | None:
+    """Return rows that are not saved: of the generator, or of a model that is fitted here."""
+    if name == "generator":
+        return Outputs(name, *draw_scores(POPULATION, noise=NOISE, seed=POPULATION_SEED))
+    if name not in ("boosting", "forest"):
+        return None
+    from sklearn.datasets import make_classification  # noqa: PLC0415
+    from sklearn.ensemble import (  # noqa: PLC0415
+        HistGradientBoostingClassifier,
+        RandomForestClassifier,
+    )
+
+    features, labels = make_classification(
+        TRAINING + POPULATION,
+        n_informative=10,
+        n_redundant=4,
+        n_classes=5,
+        weights=[0.35, 0.25, 0.2, 0.12, 0.08],
+        class_sep=1.6,
+        flip_y=0.02,
+        random_state=0,
+    )
+    model = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
+    if name == "forest":
+        model = RandomForestClassifier(100, random_state=0)
+    model.fit(features[:TRAINING], labels[:TRAINING])
+    return Outputs(name, model.predict_proba(features[TRAINING:]), labels[TRAINING:])
+
+
+def follow(outputs: Outputs, case: Case, rule: RuleName, seed: int) -> Result:
+    """Draw a path, and test it on many draws of certify rows."""
+    scores, labels, k = outputs.scores, outputs.labels, outputs.scores.shape[1]
+    random = np.random.default_rng(seed)
+    drawn = random.permutation(len(labels))[: case.n]
+    names = tuple(map(str, range(k)))
+    fitting = np.zeros(len(labels), dtype=np.bool_)
+    sizes = np.zeros(k, dtype=np.int64)  # of certify rows
+    for j in range(k):
+        of = drawn[labels[drawn] == j]
+        sizes[j] = max(share(len(of), CERTIFY), 0)
+        fitting[of[sizes[j] :]] = True
+    path = draw_path(
+        *(scores[fitting], labels[fitting], case.target),
+        rule=rule,
+        certify_rows=int(sizes.sum()),
+        classes=names,
+        waive=case.waive,
+        threads=1,
+    )
+    others, truth = scores[~fitting], labels[~fitting]
+    of_class = {j: np.flatnonzero(truth == j) for j in range(k) if names[j] not in case.waive}
+    steps = []  # certain and wrong rows, abstention, and whether a true risk is above its target
+    for step in path.steps:
+        sets = predict_sets(others, step.rule)
+        certain = sets.sum(axis=1) == 1
+        wrong = certain & ~sets[np.arange(len(truth)), truth]
+        bad = any(wrong[of].sum() > case.target * certain[of].sum() for of in of_class.values())
+        steps.append((certain, wrong, 1.0 - certain.mean(), bad))
+    allowed = allowed_errors(case.target, int(sizes.max()), CONFIDENCE)
+    accepted = np.searchsorted(allowed, allowed)  # the rows that an acceptance plan tests
+    last: list[list[int]] = [[], []]  # step that passed last, by plan and by all rows
+    for _ in range(DRAWS):
+        certify = [random.choice(of, sizes[j]) for j, of in of_class.items()]
+        for found, tested in zip(last, (accepted, np.arange(len(allowed))), strict=True):
+            found.append(_last_passed([step[:2] for step in steps], certify, allowed, tested))
+    abstains = np.array([step[2] for step in steps] + [1.0])  # the last where nothing passed
+    false = np.array([step[3] for step in steps] + [False])
+    ends, ends_by_all = (np.array(found) for found in last)
+    passed = ends >= 0
+    return Result(
+        predicted=path.steps[0].power,
+        certified=float(passed.mean()),
+        by_all=float((ends_by_all >= 0).mean()),
+        abstention=float(abstains[ends[passed]].mean()) if passed.any() else np.nan,
+        expected=float(abstains[ends].mean()),
+        false=float(false[ends].mean()),
+    )
+
+
+def _last_passed(
+    steps: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+    certify: Sequence[NDArray[np.int64]],  # rows of each class that is claimed, in random order
+    allowed: NDArray[np.float64],
+    tested: NDArray[np.int64],  # how many of n certain rows are looked at
+) -> int:
+    """Return the last step of a fixed-sequence test that passed; -1 without one."""
+    for number, (certain, wrong) in enumerate(steps):
+        for rows in certify:
+            answered = rows[certain[rows]]
+            n = len(answered)
+            if wrong[answered[: tested[n]]].sum() > allowed[n]:  # allowed may be -1
+                return number - 1
+    return len(steps) - 1
