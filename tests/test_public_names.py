@@ -96,7 +96,8 @@ PARAMETERS = {
     "fit_certified": """
         scores labels risk_targets rule classes overall_target risk_groups max_class_abstention
         waive confidence certify_fraction path_scores groups group_cap group_test max_group_rows
-        keys sample_weight max_weight seed threads progress
+        keys sample_weight max_weight error_weight seed threads
+        progress
     """,
     "certify_path": "tallies constraints classes level waived",
     "tally_sets": "sets labels constraints groups weights group_test order level",
@@ -132,6 +133,7 @@ FIELDS = {
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
         fit_report certify_report n_shared package_version gap candidate_coverage
+        advice error_weight
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous

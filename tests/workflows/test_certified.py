@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from mlflow.exceptions import MlflowException
 from scipy import stats
 
 import scrib_mlflow
@@ -103,7 +104,27 @@ def test_what_cannot_be_certified_is_registered_as_such_with_reasons(mixture):
     assert "Not certified" in version.description
     assert "Class hard needs" in version.description
     path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
-    assert record.rule == path.steps[0].rule
+    assert record.rule not in [step.rule for step in path.steps]  # but fitted to the targets
+    assert record.advice is None  # more rows are needed first
+    assert done.alias == ""
+    with pytest.raises(MlflowException):
+        mlflow.MlflowClient().get_model_version_by_alias(done.name, "candidate")
+
+
+def test_where_nothing_passes_fit_rows_say_which_target_is_in_the_way(mixture):
+    targets = {"hard": 0.006, "default": 0.15}
+    done = calibrate(risk_targets=targets)
+    record = done.classifier
+    assert not record.certified
+    assert record.advice.blocking == "hard"
+    assert record.advice.chance_without >= 0.8
+    assert record.advice.targets["easy"] == record.advice.targets["middle"] == 0.15
+    assert 0.006 < record.advice.targets["hard"] <= 0.5
+    assert record.certify_report.abstention_rate < 0.9
+    version = mlflow.MlflowClient().get_model_version(done.name, done.version)
+    assert "hard is in the way" in version.description
+    again = calibrate(risk_targets=record.advice.targets, seed=1).classifier
+    assert again.certified
 
 
 def test_require_certificate_registers_all_the_same_and_ends_with_exit_code_1(mixture):

@@ -243,8 +243,10 @@ def _optimal_steps(
         steps += [forecast(problem, rule, rising[turn]) for rule in rules]
         if lost:  # and higher margins are further still
             break
-    always = replace(rules[0], multipliers=ones, charges=zeros)  # answers every row
-    return [*steps, forecast(problem, always, rising[0])]
+    if weight == 0:  # else an answer more often wrong than right is worse than none
+        always = replace(rules[0], multipliers=ones, charges=zeros)  # answers every row
+        steps.append(forecast(problem, always, rising[0]))
+    return steps
 
 
 def _chances(problem: PathProblem) -> tuple[Floats, Floats]:
