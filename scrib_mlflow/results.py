@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -22,7 +22,7 @@ from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
 from scrib_mlflow.core.studies import Comparison, TargetFrontier
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.records import Base, DataRecord, LedgerEntry, ScoreSource
+from scrib_mlflow.records import Base, DataRecord, LedgerEntry, RiskGroup, ScoreSource
 
 SCHEMA_VERSION = 4
 READABLE = (2, 3, 4)  # what a newer version adds has defaults
@@ -69,6 +69,13 @@ class SetClassifier:
     package_version: str
     gap: AbstentionGap | None = None  # to the best possible; None in files of schema version 2
     candidate_coverage: float | None = None  # asked of an optimal rule's candidates
+    risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
+
+    @property
+    def named_targets(self) -> dict[str, float]:
+        """The targets of classes and of risk groups, by name."""
+        groups = {name: group.target for name, group in self.risk_groups.items()}
+        return self.risk_targets | groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,7 @@ class Policy:
     max_abstention_increase: float | None
     allow_overlap: bool
     ledger: Literal["report", "spend"]
+    risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,7 @@ FIELDS = {
     "ConstraintFit": "name kind classes target rate excess",
     "SetReport": """
         classes n n_certain n_wrong abstention_rate chance_ambiguity size_ambiguity empty_rate
-        overall_risk overall_risk_upper confidence by_class
+        overall_risk overall_risk_upper confidence by_class by_risk_group
     """,
     "ClassReport": """
         n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate
@@ -129,7 +129,7 @@ FIELDS = {
     "SetClassifier": """
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
-        fit_report certify_report n_shared package_version gap candidate_coverage
+        fit_report certify_report n_shared package_version gap candidate_coverage risk_groups
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
@@ -175,14 +175,14 @@ TRIAL = """
 """
 OPTIONS = {
     "Calibrate": """
-        model_uri data label risk_targets overall_target confidence rule mode certify_fraction
-        certify_data path_data group group_cap group_test max_group_rows key waive
+        model_uri data label risk_targets overall_target risk_groups confidence rule mode
+        certify_fraction certify_data path_data group group_cap group_test max_group_rows key waive
         max_class_abstention candidate_coverage require_certificate ledger classes scores_from
         score_transform penalty chance_weight size_weight empty_weight seed registered_model_name
         alias max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
-        model_uri alias data label evidence risk_targets overall_target confidence waive
+        model_uri alias data label evidence risk_targets overall_target risk_groups confidence waive
         max_abstention max_class_abstention max_abstention_increase allow_overlap ledger group
         group_cap group_test batch_rows engine spark_options
     """,

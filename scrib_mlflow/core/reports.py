@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ MOST_POINTS = 200  # of a curve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassReport:
-    """The rows of one class. Counts are weights where rows are weighted."""
+    """The rows of one class, or of several together. Counts are weights where rows are weighted."""
 
     n: int | float
     n_certain: int | float
@@ -51,6 +51,7 @@ class SetReport:
     overall_risk_upper: float
     confidence: float
     by_class: dict[str, ClassReport]
+    by_risk_group: dict[str, ClassReport] = field(default_factory=dict)  # classes with one target
 
 
 def evaluate_sets(
@@ -98,41 +99,51 @@ def evaluate_sets(
 
 
 def report_counts(
-    counts: Counts, classes: tuple[str, ...], confidence: float, *, counted: bool
+    counts: Counts,
+    classes: tuple[str, ...],
+    confidence: float,
+    *,
+    counted: bool,
+    risk_groups: Mapping[str, Sequence[str]] | None = None,  # classes that count together, by name
 ) -> SetReport:
     """Return rates, risks and bounds; the bounds are NaN unless every row is `counted` as one."""
     number: Callable[[float], float] = round if counted else float
     total = counts.members.sum()
-    wrong = counts.wrong.sum()
-    errors, certain = np.append(counts.wrong, wrong), np.append(counts.certain, counts.all_certain)
-    unknown = np.full(len(errors), NAN)
-    exact = risk_upper(errors, certain, confidence) if counted else unknown
-    chernoff = risk_upper_kl(errors, certain, confidence) if counted else unknown
+    groups = [[classes.index(name) for name in names] for names in (risk_groups or {}).values()]
+    members, certain, wrong, missed = (
+        np.concatenate([values, [values[of].sum() for of in groups], [values.sum()]])
+        for values in (counts.members, counts.certain, counts.wrong, counts.missed)
+    )
+    unknown = np.full(len(wrong), NAN)
+    exact = risk_upper(wrong, certain, confidence) if counted else unknown
+    chernoff = risk_upper_kl(wrong, certain, confidence) if counted else unknown
+    reports = {
+        name: ClassReport(
+            n=number(members[j]),
+            n_certain=number(certain[j]),
+            n_wrong=number(wrong[j]),
+            risk=_rate(wrong[j], certain[j]),
+            risk_upper=float(exact[j]),
+            risk_upper_kl=float(chernoff[j]),
+            miscoverage=_rate(missed[j], members[j]),
+            abstention_rate=_rate(members[j] - certain[j], members[j]),
+        )
+        for j, name in enumerate((*classes, *(risk_groups or {})))
+    }
     return SetReport(
         classes=classes,
         n=number(total),
         n_certain=number(counts.all_certain),
-        n_wrong=number(wrong),
+        n_wrong=number(wrong[-1]),
         abstention_rate=_rate(total - counts.all_certain, total),
         chance_ambiguity=_rate(total - counts.all_certain - counts.all_empty, total),
         size_ambiguity=_rate(counts.all_size, total),
         empty_rate=_rate(counts.all_empty, total),
-        overall_risk=_rate(wrong, counts.all_certain),
+        overall_risk=_rate(wrong[-1], counts.all_certain),
         overall_risk_upper=float(exact[-1]),
         confidence=float(confidence),
-        by_class={
-            name: ClassReport(
-                n=number(counts.members[j]),
-                n_certain=number(counts.certain[j]),
-                n_wrong=number(counts.wrong[j]),
-                risk=_rate(counts.wrong[j], counts.certain[j]),
-                risk_upper=float(exact[j]),
-                risk_upper_kl=float(chernoff[j]),
-                miscoverage=_rate(counts.missed[j], counts.members[j]),
-                abstention_rate=_rate(counts.members[j] - counts.certain[j], counts.members[j]),
-            )
-            for j, name in enumerate(classes)
-        },
+        by_class={name: reports[name] for name in classes},
+        by_risk_group={name: reports[name] for name in risk_groups or {}},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -15,10 +16,10 @@ from scrib_mlflow.core.certificate import Sample, make_certificate
 from scrib_mlflow.core.certificate.overlap import Overlap, compare_rows
 from scrib_mlflow.core.groups import GroupTest, typical_rows
 from scrib_mlflow.core.inputs import NAN
-from scrib_mlflow.core.reports import SetReport, report_counts
+from scrib_mlflow.core.reports import ClassReport, SetReport, report_counts
 from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
-from scrib_mlflow.records import DataRecord, ScoreSource
+from scrib_mlflow.records import DataRecord, RiskGroup, ScoreSource, group_targets
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.scored import Answered, Scored, SetsOf, Testing, count_blocks, tally_blocks
@@ -35,10 +36,11 @@ def report_rule(
     classes: tuple[str, ...],
     confidence: float,
     group_test: GroupTest | None = None,
+    risk_groups: Mapping[str, RiskGroup] | None = None,
 ) -> SetReport:
     """Measure a rule on all rows of a part."""
-    groups = rows.group_codes()
-    return report_sets(rows.sets_of(rule), rows.labels, groups, classes, confidence, group_test)
+    how = classes, confidence, group_test, risk_groups
+    return report_sets(rows.sets_of(rule), rows.labels, rows.group_codes(), *how)
 
 
 def report_answers(
@@ -46,10 +48,11 @@ def report_answers(
     classes: tuple[str, ...],
     confidence: float,
     group_test: GroupTest | None = None,
+    risk_groups: Mapping[str, RiskGroup] | None = None,
 ) -> SetReport:
     """Measure the sets that rows were served."""
-    labels, groups = rows.rows.labels, rows.rows.group_codes()
-    return report_sets(rows.sets_of, labels, groups, classes, confidence, group_test)
+    how = classes, confidence, group_test, risk_groups
+    return report_sets(rows.sets_of, rows.rows.labels, rows.rows.group_codes(), *how)
 
 
 def report_sets(
@@ -59,6 +62,7 @@ def report_sets(
     classes: tuple[str, ...],
     confidence: float,
     group_test: GroupTest | None = None,
+    risk_groups: Mapping[str, RiskGroup] | None = None,
 ) -> SetReport:
     """Measure sets, which a function gives for each block of rows.
 
@@ -66,10 +70,12 @@ def report_sets(
     the paper's bound cannot heed groups, and is undefined.
     """
     counts = count_blocks(sets_of, labels)
-    report = report_counts(counts, classes, confidence, counted=True)
+    together = {name: group.classes for name, group in (risk_groups or {}).items()}
+    report = report_counts(counts, classes, confidence, counted=True, risk_groups=together)
     if groups is None:
         return report
-    claims = make_constraints(ANY_TARGET, classes)
+    wanted = replace(ANY_TARGET, risk_groups=group_targets(risk_groups or {}))
+    claims = make_constraints(wanted, classes)
     how = group_test or GroupTest(typical_rows(groups, labels, claims))
     tally = tally_blocks(sets_of, labels, claims, len(classes), Testing(groups, how, None))
     certificate = make_certificate(tally, claims, classes, level=1 - report.confidence)
@@ -77,11 +83,18 @@ def report_sets(
     return replace(
         report,
         overall_risk_upper=bounds[OVERALL],
-        by_class={
-            name: replace(each, risk_upper=bounds[name], risk_upper_kl=NAN)
-            for name, each in report.by_class.items()
-        },
+        by_class=_with_bounds(report.by_class, bounds),
+        by_risk_group=_with_bounds(report.by_risk_group, bounds),
     )
+
+
+def _with_bounds(
+    reports: Mapping[str, ClassReport], bounds: Mapping[str, float]
+) -> dict[str, ClassReport]:
+    return {
+        name: replace(each, risk_upper=bounds[name], risk_upper_kl=NAN)
+        for name, each in reports.items()
+    }
 
 
 def compare_with_calibration(run_id: str, rows: Scored) -> Overlap | None:

@@ -131,19 +131,24 @@ def class_table(
         for name, each in report.by_class.items()
     ]
     k = len(rows)
+    if certificate is None:
+        rows += [
+            _row(name, each, each.risk, each.risk_upper, targets.get(name, NAN), each.miscoverage)
+            for name, each in report.by_risk_group.items()
+        ]
     if certificate is None and overall_target is not None:
         rates = report.overall_risk, report.overall_risk_upper, overall_target
         rows.append(_row(OVERALL, report, *rates))
     rows = [replace(row, proves=proves) for row in rows]
     if certificate is None:
         return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
-    claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
+    claims = {claim.name: claim for claim in certificate.claims}
     rows = [
         _claimed(row, claims[row.name]) if row.name in claims else replace(row, status=unclaimed)
         for row in rows
     ]
     for claim in certificate.claims:
-        if len(claim.classes) > 1:
+        if claim.name not in report.by_class:
             row = _row(claim.name, claim, claim.risk, claim.risk_upper, claim.target)
             rows.append(_claimed(row, claim))
     return ClassTable(tuple(rows), k)

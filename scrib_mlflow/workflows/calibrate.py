@@ -32,7 +32,7 @@ from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, LedgerEntry, seal
+from scrib_mlflow.records import Base, LedgerEntry, group_targets, risk_groups, seal
 from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.report import words
@@ -48,7 +48,7 @@ LOGGER = logging.getLogger(__name__)
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
-TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}
+TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
 GROUP_OPTIONS = ("group_cap", "group_test", "max_group_rows")
 EXAMPLE_ROWS = 2  # logged with the model
@@ -182,24 +182,31 @@ def as_calibrate(settings: Settings) -> Calibrate:
 
 def targets_of(settings: Calibrate) -> Targets:
     """Return the targets that the options ask for."""
-    return Targets(**settings.model_dump(include=TARGETS | {"penalty"}))
+    return Targets(**settings.model_dump(include=TARGETS | {"penalty"}), **_groups(settings))
+
+
+def _groups(settings: Calibrate) -> dict[str, Any]:
+    """Return the risk groups by the name of the core's option."""
+    if settings.risk_groups is None:
+        return {}
+    return {"risk_groups": group_targets(risk_groups(settings.risk_groups))}
 
 
 def rows_request(settings: Calibrate) -> engines.RowsRequest:
     """Return which rows the options ask for, and how they are scored."""
     rows = {"data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive"}
     how = {"label", "classes", "scores_from", "score_transform", "batch_rows", "seed"}
-    options = settings.model_dump(include=how)
+    scored = settings.model_dump(include=how)
     return engines.RowsRequest(
         **settings.model_dump(include=rows),
         certify=settings.mode == "certified",
-        scoring=scoring.ScoreOptions(targets=targets_of(settings), **options),
+        scoring=scoring.ScoreOptions(targets=targets_of(settings), **scored),
     )
 
 
 def target_options(settings: Calibrate) -> dict[str, Any]:
     """Return what is asked of a rule, by the names of the core's functions."""
-    return settings.model_dump(include=TARGETS | {"seed"})
+    return settings.model_dump(include=TARGETS | {"seed"}) | _groups(settings)
 
 
 def loss_options(settings: Calibrate) -> dict[str, Any]:
@@ -273,11 +280,12 @@ def _make_record(
     fitted = _fit(settings, base, parts, sample, run_id)
     rule = fitted.fit.rule
     how = fitted.group_test
-    fit_report = engines.report_rule(parts.fit, rule, classes, settings.confidence, how)
+    groups = risk_groups(settings.risk_groups)
+    measured = rule, classes, settings.confidence, how, groups
+    fit_report = engines.report_rule(parts.fit, *measured)
     certify_report = None
     if parts.certify is not None:
-        measured = parts.certify, rule, classes, settings.confidence, how
-        certify_report = engines.report_rule(*measured)
+        certify_report = engines.report_rule(parts.certify, *measured)
     by_class = (certify_report or fit_report).by_class
     return SetClassifier(
         classes=classes,
@@ -306,6 +314,7 @@ def _make_record(
         package_version=scrib_mlflow.__version__,
         gap=_measure_gap(settings, parts, sample, fitted),
         candidate_coverage=_coverage(settings) if settings.rule == "optimal" else None,
+        risk_groups=groups,
     )
 
 
@@ -345,8 +354,8 @@ def _fit(
         path_scores = engines.sorted_sample(parts.path, most, by_class=False).scores
     labels = labels_for(sample.labels, classes)
     constraints = make_constraints(targets_of(settings), classes)
-    options = (settings.group_test, settings.group_cap, settings.max_group_rows)
-    how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *options)
+    asked = (settings.group_test, settings.group_cap, settings.max_group_rows)
+    how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *asked)
     path = draw_path(
         sample.scores,
         labels,

@@ -103,7 +103,11 @@ def run(settings: Evaluate) -> Evaluation:
             run_id=run_id,
             classifier=record,
             report=report_answers(
-                answered, record.classes, settings.confidence, group_test_of(record.certificate)
+                answered,
+                record.classes,
+                settings.confidence,
+                group_test_of(record.certificate),
+                record.risk_groups,
             ),
             n_invalid=answered.n_invalid,
             n_shared=None if overlap is None else overlap.n_shared,
@@ -238,7 +242,7 @@ def _evaluate(
     metrics = runs.report_metrics(report) | {"n_invalid": float(n_invalid)}
     defined = {name: value for name, value in metrics.items() if not np.isnan(value)}
     title = f"{record.base.name}, {report.n:,} rows"
-    table = class_table(report, record.risk_targets)
+    table = class_table(report, record.named_targets)
     figure = figures.class_figure(table, title=title)
     path, text = f"{FOLDER}/report.json", to_json(report)
     with runs.resumed(run_id):
@@ -280,5 +284,13 @@ def _measure(
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
     how = group_test_of(record.certificate)
-    report = report_sets(lambda of: sets[of], labels, groups, classes, settings.confidence, how)
+    report = report_sets(
+        lambda of: sets[of],
+        labels,
+        groups,
+        classes,
+        settings.confidence,
+        how,
+        record.risk_groups,
+    )
     return report, n_invalid

@@ -15,6 +15,7 @@ import scrib_mlflow
 from scrib_mlflow.cli import main
 from scrib_mlflow.core.bounds import acceptance_rows
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.workflows.calibrate import summary
 from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 
 
@@ -258,9 +259,58 @@ def test_a_waived_class_is_not_claimed_and_an_overall_target_is(mixture):
     assert record.certificate.waived == ("hard",)
 
 
+GROUPS = "{slow: {classes: [hard, middle], target: 0.09}}"
+
+
+def test_classes_that_share_a_target_are_claimed_measured_and_gated_together(mixture):
+    done = calibrate(risk_groups=GROUPS, waive=["hard"])
+    record = done.classifier
+    assert record.certified
+    *_, claim = record.certificate.claims
+    assert (claim.name, claim.classes, claim.target) == ("slow", ("hard", "middle"), 0.09)
+    assert record.named_targets == {"easy": 0.1, "middle": 0.1, "slow": 0.09}
+    by_class = record.certify_report.by_class
+    assert claim.n_certain == by_class["hard"].n_certain + by_class["middle"].n_certain
+    assert claim.n_wrong == by_class["hard"].n_wrong + by_class["middle"].n_wrong
+    slow = record.certify_report.by_risk_group["slow"]
+    assert (slow.n_certain, slow.n_wrong) == (claim.n_certain, claim.n_wrong)
+    assert slow.risk_upper == claim.risk_upper
+    assert "slow" in summary(done)
+    metrics = mlflow.get_run(done.run_id).data.metrics
+    assert metrics["p_value/slow"] == claim.p_value
+    assert metrics["risk/slow"] == slow.risk
+    draw_mixture(2000, seed=9).to_parquet("fresh.parquet")
+    rows = {"data": "fresh.parquet", "label": "label"}
+    measured = scrib_mlflow.evaluate(done.model_uri, **rows)
+    assert measured.report.by_risk_group["slow"].n_wrong > 0
+    gated = scrib_mlflow.gate(done.model_uri, **rows)
+    assert gated.decision.passed
+    assert gated.decision.policy.risk_groups == record.risk_groups
+    assert [check.name for check in gated.decision.checks].count("target of slow") == 1
+    stricter = {"slow": (["hard", "middle"], 0.05)}
+    gated = scrib_mlflow.gate(done.model_uri, risk_groups=stricter)
+    assert [c.name for c in gated.decision.checks if not c.passed] == ["target of slow"]
+    gated = scrib_mlflow.gate(
+        done.model_uri, **rows, evidence="fresh", risk_targets=0.2, risk_groups=GROUPS
+    )
+    assert [claim.name for claim in gated.decision.fresh.certificate.claims] == [*CLASSES, "slow"]
+
+
+def test_classes_that_share_a_target_reach_the_fit_of_the_paper(mixture):
+    record = calibrate(risk_groups=GROUPS, mode="paper", rule="optimal").classifier
+    assert [fit.name for fit in record.fit.constraints] == [*CLASSES, "slow"]
+    assert record.fit_report.by_risk_group["slow"].risk <= 0.1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"risk_groups": "{a: {classes: [hard], target: 2}}"}, r"risk_groups.a.target is '2'"),
+        ({"risk_groups": "{a: {classes: [], target: 0.1}}"}, r"risk_groups.a.classes is \[\]"),
+        ({"risk_groups": "{a: {target: 0.1}}"}, r"risk_groups.a.classes is missing"),
+        ({"risk_groups": "{a: {classes: [soft], target: 0.1}}"}, "unknown class 'soft'"),
+        ({"risk_groups": "{easy: {classes: [hard], target: 0.1}}"}, "take another name"),
+        ({"risk_groups": "{overall: {classes: [hard], target: 0.1}}"}, "take another name"),
         ({"mode": "paper", "certify_fraction": 0.5}, "certify_fraction is for mode=certified"),
         ({"mode": "paper", "group": "x0"}, "group is for mode=certified"),
         ({"mode": "paper", "require_certificate": True}, "require_certificate needs"),
