@@ -70,6 +70,8 @@ class Calibrate(Settings):
     group_test: GroupTestName = "approximate"
     max_group_rows: Positive | None = None
     key: str | None = None
+    weight: str | None = None
+    max_weight: Cost | None = None
     waive: Names = ()
     max_class_abstention: Rates | None = None
     candidate_coverage: Rate | None = None
@@ -258,6 +260,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "evaluate.group": GROUP,
         "gate.group": GROUP,
         "key": "column that identifies a row",
+        "weight": "column of how much each row counts, a function of the row; risks are weighted "
+        "then, and tested by bets, which prove less",
     },
     "Targets": {
         "risk_targets": RISK,
@@ -300,6 +304,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "gate.group_test": "with evidence=fresh: how groups are tested, approximate or exact",
         "max_group_rows": "the most rows of a class that any group can have; the certificate is "
         "then about rows, without a cap, and needs group_test=exact",
+        "max_weight": "with weight: the highest weight that any row can have, fixed before the "
+        "weights were looked at",
         "certify_fraction": "share of the rows that certify; the fit never sees them",
         "plan.certify_fraction": "share of the rows that certify; 1 if other rows draw the path",
         "frontier.certify_fraction": FRACTION,
@@ -380,6 +386,7 @@ VALUES = {  # what to type, where the type does not say it
     "label": "COLUMN",
     "group": "COLUMN",
     "key": "COLUMN",
+    "weight": "COLUMN",
     "trust": "COLUMN",
     "scores_from": "SOURCE",
     "run_id": "RUN_ID",

@@ -70,6 +70,8 @@ class SetClassifier:
     gap: AbstentionGap | None = None  # to the best possible; None in files of schema version 2
     candidate_coverage: float | None = None  # asked of an optimal rule's candidates
     risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
+    weight: str | None = None  # column of what rows count for
+    max_weight: float | None = None  # that a row can have, as declared
 
     @property
     def named_targets(self) -> dict[str, float]:

@@ -130,11 +130,12 @@ FIELDS = {
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
         fit_report certify_report n_shared package_version gap candidate_coverage risk_groups
+        weight max_weight
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
         risk_upper_kl status n_groups n_effective p_value_iid risk_upper_iid n_tested
-        n_tested_wrong group_sums
+        n_tested_wrong group_sums log_capital
     """,
     "Certificate": """
         confidence level passed p_value approximate n_groups claims waived group_test group_cap
@@ -176,9 +177,10 @@ TRIAL = """
 OPTIONS = {
     "Calibrate": """
         model_uri data label risk_targets overall_target risk_groups confidence rule mode
-        certify_fraction certify_data path_data group group_cap group_test max_group_rows key waive
-        max_class_abstention candidate_coverage require_certificate ledger classes scores_from
-        score_transform penalty chance_weight size_weight empty_weight seed registered_model_name
+        certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
+        max_weight waive max_class_abstention candidate_coverage require_certificate ledger classes
+        scores_from score_transform penalty chance_weight size_weight empty_weight seed
+        registered_model_name
         alias max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """

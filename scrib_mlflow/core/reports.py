@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,6 +144,24 @@ def report_counts(
         confidence=float(confidence),
         by_class={name: reports[name] for name in classes},
         by_risk_group={name: reports[name] for name in risk_groups or {}},
+    )
+
+
+def rounded_report(report: SetReport) -> SetReport:
+    """Return a report whose counts are whole: those of weighted rows are not."""
+
+    def whole(part: ClassReport) -> ClassReport:
+        return replace(
+            part, n=round(part.n), n_certain=round(part.n_certain), n_wrong=round(part.n_wrong)
+        )
+
+    return replace(
+        report,
+        n=round(report.n),
+        n_certain=round(report.n_certain),
+        n_wrong=round(report.n_wrong),
+        by_class={name: whole(part) for name, part in report.by_class.items()},
+        by_risk_group={name: whole(part) for name, part in report.by_risk_group.items()},
     )
 
 

@@ -16,7 +16,7 @@ from scrib_mlflow.core.certificate import Sample, make_certificate
 from scrib_mlflow.core.certificate.overlap import Overlap, compare_rows
 from scrib_mlflow.core.groups import GroupTest, typical_rows
 from scrib_mlflow.core.inputs import NAN
-from scrib_mlflow.core.reports import ClassReport, SetReport, report_counts
+from scrib_mlflow.core.reports import ClassReport, SetReport, report_counts, rounded_report
 from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
 from scrib_mlflow.records import DataRecord, RiskGroup, ScoreSource, group_targets
@@ -39,7 +39,7 @@ def report_rule(
     risk_groups: Mapping[str, RiskGroup] | None = None,
 ) -> SetReport:
     """Measure a rule on all rows of a part."""
-    how = classes, confidence, group_test, risk_groups
+    how = classes, confidence, group_test, risk_groups, rows.weights
     return report_sets(rows.sets_of(rule), rows.labels, rows.group_codes(), *how)
 
 
@@ -63,14 +63,21 @@ def report_sets(
     confidence: float,
     group_test: GroupTest | None = None,
     risk_groups: Mapping[str, RiskGroup] | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> SetReport:
     """Measure sets, which a function gives for each block of rows.
 
     With groups the bounds are of capped rows, where nothing else is said by the median of these;
-    the paper's bound cannot heed groups, and is undefined.
+    the paper's bound cannot heed groups, and is undefined. Weights are scaled to the number of
+    rows; counts are rounded then, and no bound is defined.
     """
-    counts = count_blocks(sets_of, labels)
     together = {name: group.classes for name, group in (risk_groups or {}).items()}
+    if weights is not None:
+        counts = count_blocks(sets_of, labels, weights * (len(weights) / weights.sum()))
+        return rounded_report(
+            report_counts(counts, classes, confidence, counted=False, risk_groups=together)
+        )
+    counts = count_blocks(sets_of, labels)
     report = report_counts(counts, classes, confidence, counted=True, risk_groups=together)
     if groups is None:
         return report
@@ -130,6 +137,8 @@ class RowsRequest:
     group: str | None = None  # column by which rows belong together
     certify: bool = True  # whether rows of data certify where no table of its own does
     certify_fraction: float | None = None
+    weight: str | None = None  # column of what rows count for
+    max_weight: float | None = None  # that a row can have
     waive: tuple[str, ...] = ()
 
 
@@ -157,7 +166,9 @@ class Engine(ABC, Generic[T]):
         """Read what a calibration is given."""
 
         def read(what: str, place: str, label: str | None) -> T:
-            return self.read_table(what, place, label, key=request.key, group=request.group)
+            weight = None if label is None else request.weight
+            named = {"key": request.key, "group": request.group, "weight": weight}
+            return self.read_table(what, place, label, **named)
 
         label, certify, path = request.scoring.label, request.certify_data, request.path_data
         return Tables(

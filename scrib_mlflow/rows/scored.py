@@ -30,7 +30,16 @@ from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
 
-ARRAYS = ("scores", "labels", "places", "sums", "order", "keys", "groups")  # of scored rows
+ARRAYS = (
+    "scores",
+    "labels",
+    "places",
+    "sums",
+    "order",
+    "keys",
+    "groups",
+    "weights",
+)  # of scored rows
 SetsOf = Callable[[slice], NDArray[np.bool_]]  # (b, k) sets of a block of rows
 
 
@@ -40,6 +49,7 @@ class Testing(NamedTuple):
     groups: NDArray[np.int64] | None  # (n,) codes from 0
     group_test: GroupTest | None
     plan: AcceptancePlan | None
+    weights: NDArray[np.float64] | None = None  # (n,) of the highest possible one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +65,7 @@ class Scored:
     order: NDArray[np.uint64]  # (n,) in which a sample is taken
     keys: NDArray[np.uint64] | None  # (n,) as in the table
     groups: NDArray[np.uint64] | None  # (n,)
+    weights: NDArray[np.float64] | None = None  # (n,) of the highest possible one
 
     @property
     def n_rows(self) -> int:
@@ -101,6 +112,8 @@ class Scored:
         groups = self.group_codes()
         if groups is not None:
             return Testing(groups, group_test, None)
+        if self.weights is not None:
+            return Testing(None, None, None, self.weights)
         return Testing(None, None, AcceptancePlan(testing_order(self.order, self.labels), level))
 
     def sets_of(self, rule: Rule) -> SetsOf:
@@ -110,12 +123,14 @@ class Scored:
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""
         if self.n_rows <= most:
-            return self.as_sample(None)
+            return self.as_sample(self.weights)
         labels = self.labels if by_class else np.zeros_like(self.labels)
         sizes = class_sizes(labels, int(labels.max()) + 1)
         quotas = class_quotas(sizes, most)
         chosen = self.take(keep_rows(self.order, labels, quotas))
         weights = class_weights(sizes, quotas)[chosen.labels] if by_class else None
+        if chosen.weights is not None:
+            weights = chosen.weights if weights is None else weights * chosen.weights
         return chosen.as_sample(weights)
 
     def as_sample(self, weights: NDArray[np.float64] | None) -> Sample:
@@ -224,16 +239,22 @@ def tally_blocks(
         constraints,
         k,
         how.groups,
+        how.weights,
         group_test=how.group_test,
         plan=how.plan,
     )
 
 
-def count_blocks(sets_of: SetsOf, labels: NDArray[np.int32]) -> Counts:
+def count_blocks(
+    sets_of: SetsOf,
+    labels: NDArray[np.int32],
+    weights: NDArray[np.float64] | None = None,  # (n,)
+) -> Counts:
     """Return the counts of sets, which a function gives for each block, class by class."""
 
     def count(of: slice) -> Counts:
         sets = sets_of(of)
-        return count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), np.ones(len(sets)))
+        counted = np.ones(len(sets)) if weights is None else weights[of]
+        return count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), counted)
 
     return add_counts(map(count, row_blocks(len(labels))))

@@ -19,6 +19,7 @@ from scrib_mlflow.core.certificate import (
     certify_path,
     deployed_rule,
     draw_path,
+    expected_rows,
 )
 from scrib_mlflow.core.groups import GroupTest, choose_group_test, make_group_test
 from scrib_mlflow.core.inputs import check_rows, labels_for
@@ -153,7 +154,8 @@ def check_options(settings: Calibrate) -> None:
                 "targets with the least abstention, and its abstentions always name candidates"
             )
     _check_group_options(settings, changed)
-    for name in ("certify_fraction", "path_data", "group"):
+    _check_weight_options(settings)
+    for name in ("certify_fraction", "path_data", "group", "weight"):
         if settings.mode == "paper" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
@@ -173,6 +175,27 @@ def _check_group_options(settings: Calibrate, changed: Mapping[str, Any]) -> Non
             )
     if settings.group_cap is not None or settings.max_group_rows is not None:
         make_group_test(settings.group_test, settings.group_cap, settings.max_group_rows)
+
+
+def _check_weight_options(settings: Calibrate) -> None:
+    """Raise where rows have weights that no certificate covers, or that nothing bounds."""
+    if (settings.weight is None) != (settings.max_weight is None):
+        missing = "weight" if settings.weight is None else "max_weight"
+        raise InvalidSettingsError(
+            f"{missing} is missing: weighted errors are not binomial, and the bets that test them "
+            "need the column weight and max_weight, the highest weight that a row can have"
+        )
+    if settings.weight is None:
+        return
+    reasons = {
+        "group": "rows have groups and weights, which no certificate covers",
+        "path_data": "rows without labels have no weights, so they would draw another path",
+    }
+    for name, reason in reasons.items():
+        if getattr(settings, name) is not None:
+            raise InvalidSettingsError(f"{reason}; leave out {name} or weight")
+    if settings.engine != "local":
+        raise InvalidSettingsError("weight needs engine=local; Spark does not read weights here")
 
 
 def as_calibrate(settings: Settings) -> Calibrate:
@@ -195,6 +218,7 @@ def _groups(settings: Calibrate) -> dict[str, Any]:
 def rows_request(settings: Calibrate) -> engines.RowsRequest:
     """Return which rows the options ask for, and how they are scored."""
     rows = {"data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive"}
+    rows |= {"weight", "max_weight"}
     how = {"label", "classes", "scores_from", "score_transform", "batch_rows", "seed"}
     scored = settings.model_dump(include=how)
     return engines.RowsRequest(
@@ -272,7 +296,7 @@ def _make_record(
     """Fit, and certify in mode=certified; the labels of certify rows are read last."""
     classes = parts.classes
     sample = engines.sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
-    if sample.weights is not None:
+    if len(sample.labels) < parts.fit.n_rows:
         LOGGER.info(
             f"the search sees {len(sample.labels):,} of {parts.fit.n_rows:,} fit rows, all of rare "
             "classes and the others weighted; max_fit_rows says how many"
@@ -312,9 +336,11 @@ def _make_record(
         certify_report=certify_report,
         n_shared=parts.n_shared,
         package_version=scrib_mlflow.__version__,
-        gap=_measure_gap(settings, parts, sample, fitted),
+        gap=None if settings.weight else _measure_gap(settings, parts, sample, fitted),
         candidate_coverage=_coverage(settings) if settings.rule == "optimal" else None,
         risk_groups=groups,
+        weight=settings.weight,
+        max_weight=settings.max_weight,
     )
 
 
@@ -360,7 +386,7 @@ def _fit(
         sample.scores,
         labels,
         rule=settings.rule,
-        certify_rows=certify.n_rows,
+        certify_rows=expected_rows(certify.n_rows, parts.fit.weights),
         classes=classes,
         **target_options(settings),
         **loss_options(settings),
@@ -380,8 +406,8 @@ def _fit(
     )
     tallies = certify.tallies([step.rule for step in path.steps], constraints, use.level, how)
     outcome = certify_path(tallies, constraints, classes, level=use.level, waived=settings.waive)
-    certifying = certify.scores, certify.labels
-    rule = deployed_rule(path, outcome.chosen, *certifying, _coverage(settings))
+    certifying = certify.scores, certify.labels, _coverage(settings), certify.weights
+    rule = deployed_rule(path, outcome.chosen, *certifying)
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
     weights = Ambiguity(**settings.model_dump(include=WEIGHTS))
     return Fitted(

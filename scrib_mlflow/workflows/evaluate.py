@@ -92,7 +92,8 @@ def run(settings: Evaluate) -> Evaluation:
             settings.label,
             key=record.key,
             group=settings.group or record.group,
-            optional=["key"] if settings.group else ["key", "group"],
+            weight=record.weight if settings.engine == "local" else None,  # is no input
+            optional=["key", "weight"] if settings.group else ["key", "group", "weight"],
         )
         rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
         run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}"))

@@ -76,6 +76,11 @@ def run(settings: Gate) -> Gated:
         stores.check_stores()
         candidate = _find(settings)
     base, record = candidate.base, candidate.stored.record
+    if record.weight is not None and settings.data is not None:
+        raise InvalidSettingsError(
+            f"the version was certified for rows weighted by {record.weight!r}, which rows of data "
+            "can neither refute nor prove here; leave data and label out"
+        )
     policy = make_policy(settings, record)
     group = _group(settings, record)
     how = None if group is None else _group_test(settings, record)

@@ -92,6 +92,7 @@ def _adds_up(record: SetClassifier, certificate: Certificate) -> bool:
     passed = test.p_values[: test.chosen + 1]
     return (
         (record.group is None) == (certificate.n_groups is None)
+        and all((record.weight is None) == (c.log_capital is None) for c in certificate.claims)
         and len(passed) > test.chosen
         and max(passed) <= certificate.level <= 1 - record.confidence + SLACK
         and abs(passed[-1] - certificate.p_value) <= SLACK
@@ -136,6 +137,8 @@ def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
                 f"; each {record.group} counts for at most {certificate.group_cap:,} "
                 f"row{'s' * (certificate.group_cap > 1)} of a class"
             )
+        if record.weight is not None:
+            detail += f"; risks are of rows weighted by {record.weight}"
     else:
         detail = "; ".join(reasons(certificate))
     holds = certificate is not None and record.certified and not _is_uncapped(certificate)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -16,6 +17,7 @@ from scrib_mlflow.cli import main
 from scrib_mlflow.core.bounds import acceptance_rows
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.workflows.calibrate import summary
+from scrib_mlflow.workflows.policy import find_damage
 from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 
 
@@ -274,7 +276,7 @@ def test_classes_that_share_a_target_are_claimed_measured_and_gated_together(mix
     assert claim.n_wrong == by_class["hard"].n_wrong + by_class["middle"].n_wrong
     slow = record.certify_report.by_risk_group["slow"]
     assert (slow.n_certain, slow.n_wrong) == (claim.n_certain, claim.n_wrong)
-    assert slow.risk_upper == claim.risk_upper
+    assert slow.risk_upper == claim.risk_upper_iid
     assert "slow" in summary(done)
     metrics = mlflow.get_run(done.run_id).data.metrics
     assert metrics["p_value/slow"] == claim.p_value
@@ -300,6 +302,81 @@ def test_classes_that_share_a_target_reach_the_fit_of_the_paper(mixture):
     record = calibrate(risk_groups=GROUPS, mode="paper", rule="optimal").classifier
     assert [fit.name for fit in record.fit.constraints] == [*CLASSES, "slow"]
     assert record.fit_report.by_risk_group["slow"].risk <= 0.1
+
+
+def add_weights(name, **changes):
+    rows = pd.read_parquet(name)
+    rows.assign(w=np.where(rows["x0"] > 0, 2.0, 1.0), **changes).to_parquet(name)
+
+
+def test_weighted_rows_are_fitted_tested_by_bets_and_gated(mixture):
+    add_weights("rows.parquet")
+    done = calibrate(weight="w", max_weight=2.5, risk_targets=0.2, key=None)
+    record = done.classifier
+    assert record.certified
+    assert (record.weight, record.max_weight, record.gap) == ("w", 2.5, None)
+    rows = pd.read_parquet("rows.parquet")
+    hashes = pd.read_parquet(
+        mlflow.artifacts.download_artifacts(run_id=done.run_id, artifact_path="rows.parquet")
+    )
+    labels = np.array([CLASSES.index(name) for name in rows["label"]])
+    certify = np.isin(
+        case_hashes(rows[FEATURES], labels), hashes.query("part == 'certify'")["hash"]
+    )
+    held = rows[certify]
+    scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(held[FEATURES])
+    wanted = scrib_mlflow.certify_sets(
+        scores,
+        held["label"],
+        record.rule,
+        0.2,
+        classes=CLASSES,
+        sample_weight=held["w"],
+        max_weight=2.5,
+    )
+    for claim, own in zip(record.certificate.claims, wanted.claims, strict=True):
+        assert claim.log_capital == pytest.approx(own.log_capital)
+        assert claim.p_value == pytest.approx(math.exp(-max(claim.log_capital, 0)))
+        assert claim.risk == pytest.approx(own.risk)
+        assert math.isnan(claim.risk_upper)
+    sets = scrib_mlflow.predict_sets(scores, record.rule)
+    rate = 1 - np.average(sets.sum(axis=1) == 1, weights=held["w"])
+    assert record.certify_report.abstention_rate == pytest.approx(rate)
+    assert record.certify_report.n == len(held)
+    assert "weighted by w, and hold if none weighs more than 2.5" in summary(done)
+    gated = scrib_mlflow.gate(done.model_uri)
+    assert gated.decision.passed
+    (held_by,) = [each.detail for each in gated.decision.checks if each.name == "certified"]
+    assert "rows weighted by w" in held_by
+    with pytest.raises(ScribError, match="certified for rows weighted by 'w'"):
+        scrib_mlflow.gate(done.model_uri, data="rows.parquet", label="label")
+    draw_mixture(500, seed=9).to_parquet("fresh.parquet")
+    measured = scrib_mlflow.evaluate(done.model_uri, "fresh.parquet", "label")
+    assert measured.report.n == 500
+    forged = [replace(claim, log_capital=1e4) for claim in record.certificate.claims]
+    worse = replace(record, certificate=replace(record.certificate, claims=tuple(forged)))
+    assert "counts do not give" in find_damage(worse, "", {})
+    assert find_damage(replace(record, weight=None), "", {}) != ""
+    assert find_damage(record, "", {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "words"),
+    [
+        ({"max_weight": 1.5}, {}, "a row of data weighs 2, more than max_weight = 1.5"),
+        ({"max_weight": 2}, {"w": "much"}, "column 'w' of data holds no numbers"),
+        ({"max_weight": 2}, {"w": -1.0}, "data has the weight -1 in row 0"),
+        ({}, {}, "max_weight is missing"),
+        ({"max_weight": 2, "group": "x0"}, {}, "groups and weights, which no certificate"),
+        ({"max_weight": 2, "path_data": "rows.parquet"}, {}, "rows without labels have no"),
+        ({"max_weight": 2, "mode": "paper"}, {}, "weight is for mode=certified"),
+        ({"max_weight": 2, "engine": "spark"}, {}, "weight needs engine=local"),
+    ],
+)
+def test_weights_that_nothing_covers_are_refused(mixture, options, changes, words):
+    add_weights("rows.parquet", **changes)
+    with pytest.raises(ScribError, match=words):
+        calibrate(weight="w", **options)
 
 
 @pytest.mark.parametrize(

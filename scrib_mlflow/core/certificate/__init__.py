@@ -1,6 +1,11 @@
 """The certificate: split the rows, draw a path of rules, test it in a fixed order."""
 
-from scrib_mlflow.core.certificate.certified import CertifiedFit, deployed_rule, fit_certified
+from scrib_mlflow.core.certificate.certified import (
+    CertifiedFit,
+    deployed_rule,
+    expected_rows,
+    fit_certified,
+)
 from scrib_mlflow.core.certificate.claims import (
     Certificate,
     Claim,
@@ -25,6 +30,7 @@ __all__ = [
     "certify_sets",
     "deployed_rule",
     "draw_path",
+    "expected_rows",
     "fit_certified",
     "make_certificate",
     "make_plan",

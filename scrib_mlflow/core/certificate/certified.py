@@ -145,8 +145,6 @@ def fit_certified(
     fit_groups, certify_groups = (None, None) if codes is None else (codes[fit], codes[certify])
     options = group_test, group_cap, max_group_rows
     how = choose_group_test(fit_groups, rows.labels[fit], constraints, *options)
-    # Bets on weighted rows prove about as much as the rows that weight / max_weight would keep.
-    worth = len(certify) * (1.0 if shares is None else float(shares[fit].mean()))
     if path_scores is not None:
         path_scores = inputs.check_scores(path_scores)
         _check_unseen(path_scores, rows.scores[certify])
@@ -155,7 +153,7 @@ def fit_certified(
         inputs.labels_for(rows.labels[fit], names),
         risk_targets,
         rule=rule,
-        certify_rows=max(int(worth), 1),
+        certify_rows=expected_rows(len(certify), None if shares is None else shares[fit]),
         classes=names,
         overall_target=overall_target,
         risk_groups=risk_groups,
@@ -202,6 +200,15 @@ def fit_certified(
         certify_rows=len(certify),
         seed=seed,
     )
+
+
+def expected_rows(certify_rows: int, shares: Floats | None) -> int:
+    """Return how many independent rows the certify rows are worth, as fit rows of weights say.
+
+    Bets on weighted rows prove about as much as the rows that a chance of weight / max_weight would
+    keep.
+    """
+    return certify_rows if shares is None else max(int(certify_rows * shares.mean()), 1)
 
 
 def deployed_rule(
