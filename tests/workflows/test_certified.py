@@ -306,7 +306,8 @@ def test_classes_that_share_a_target_reach_the_fit_of_the_paper(mixture):
 
 def add_weights(name, **changes):
     rows = pd.read_parquet(name)
-    rows.assign(w=np.where(rows["x0"] > 0, 2.0, 1.0), **changes).to_parquet(name)
+    weights = {"w": np.where(rows["x0"] > 0, 2.0, 1.0)}
+    rows.assign(**(weights | changes)).to_parquet(name)
 
 
 def test_weighted_rows_are_fitted_tested_by_bets_and_gated(mixture):
