@@ -386,7 +386,7 @@ def _fit(
         sample.scores,
         labels,
         rule=settings.rule,
-        certify_rows=expected_rows(certify.n_rows, parts.fit.weights),
+        certify_rows=expected_rows(certify.n_rows, use.level, parts.fit.weights, how),
         classes=classes,
         **target_options(settings),
         **loss_options(settings),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate.claims import Certificate, check_shares, tally_sets
@@ -22,7 +23,7 @@ from scrib_mlflow.core.certificate.split import (
     split_rows,
     testing_order,
 )
-from scrib_mlflow.core.groups import TestName, choose_group_test
+from scrib_mlflow.core.groups import GroupTest, TestName, choose_group_test
 from scrib_mlflow.core.inputs import Floats, Labels, Progress
 from scrib_mlflow.core.rules import OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.targets import RuleName, Target, Targets, make_constraints
@@ -153,7 +154,9 @@ def fit_certified(
         inputs.labels_for(rows.labels[fit], names),
         risk_targets,
         rule=rule,
-        certify_rows=expected_rows(len(certify), None if shares is None else shares[fit]),
+        certify_rows=expected_rows(
+            len(certify), level, None if shares is None else shares[fit], how
+        ),
         classes=names,
         overall_target=overall_target,
         risk_groups=risk_groups,
@@ -202,13 +205,18 @@ def fit_certified(
     )
 
 
-def expected_rows(certify_rows: int, shares: Floats | None) -> int:
-    """Return how many independent rows the certify rows are worth, as fit rows of weights say.
+def expected_rows(
+    certify_rows: int, level: float, shares: Floats | None, group_test: GroupTest | None
+) -> int:
+    """Return how many rows of a binomial test the certify rows are worth to a path.
 
-    Bets on weighted rows prove about as much as the rows that a chance of weight / max_weight would
-    keep.
+    A bet needs log(1 / level) of evidence where the quantile z of a test needs z^2 / 2. Weighted
+    rows are worth those that a chance of weight / max_weight would keep, as fit rows say.
     """
-    return certify_rows if shares is None else max(int(certify_rows * shares.mean()), 1)
+    worth = certify_rows * (1.0 if shares is None else float(shares.mean()))
+    if shares is not None or (group_test is not None and group_test.exact):
+        worth *= special.ndtri(level) ** 2 / (2 * -np.log(level))
+    return max(int(worth), 1)
 
 
 def deployed_rule(
