@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -26,6 +26,24 @@ EngineName = Literal["local", "spark"]
 SparkOptions = dict[str, str | bool | int | float]
 
 
+class RiskGroup(BaseModel):
+    """Classes that have one target together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    classes: Annotated[Names, Field(min_length=1)]
+    target: Rate
+
+
+def _named_pair(value: Any) -> Any:
+    """Return (class names, target), as the core takes a risk group, by its names."""
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    return dict(zip(("classes", "target"), value, strict=True)) if pair else value
+
+
+RiskGroups = dict[str, Annotated[RiskGroup, BeforeValidator(_named_pair)]]
+
+
 class Settings(BaseModel):
     """Options of a command."""
 
@@ -40,6 +58,7 @@ class Calibrate(Settings):
     label: str
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
+    risk_groups: RiskGroups | None = None
     confidence: Confidence = 0.95
     rule: Rule = "thresholds"
     mode: Literal["certified", "paper"] = "certified"
@@ -51,6 +70,8 @@ class Calibrate(Settings):
     group_test: GroupTestName = "approximate"
     max_group_rows: Positive | None = None
     key: str | None = None
+    weight: str | None = None
+    max_weight: Cost | None = None
     waive: Names = ()
     max_class_abstention: Rates | None = None
     candidate_coverage: Rate | None = None
@@ -96,6 +117,7 @@ class Gate(Settings):
     evidence: Literal["certificate", "fresh"] = "certificate"
     risk_targets: Rates | None = None
     overall_target: Rate | None = None
+    risk_groups: RiskGroups | None = None
     confidence: Confidence | None = None
     waive: Names = ()
     max_abstention: Rate | None = None
@@ -240,6 +262,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "evaluate.group": GROUP,
         "gate.group": GROUP,
         "key": "column that identifies a row",
+        "weight": "column of how much each row counts, a function of the row; risks are weighted "
+        "then, and tested by bets, which prove less",
     },
     "Targets": {
         "risk_targets": RISK,
@@ -250,6 +274,11 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "compare.risk_targets": f"{RISK}; for LABEL, the highest mis-coverage",
         "overall_target": "highest share of wrong answers, all classes together",
         "gate.overall_target": "the policy's target for all classes together",
+        "risk_groups": "classes that share a target, by a name of your own: highest share of wrong "
+        "answers among their answered rows taken together, such as "
+        "'{asleep: {classes: [N1, N2, N3], target: 0.05}}'",
+        "gate.risk_groups": "the policy's targets for classes taken together, as calibrate's: they "
+        "must follow from what is certified",
         "waive": "classes whose target is not enforced",
         "gate.waive": "classes whose risk is not checked",
         "max_abstention": "highest share of rows that may abstain; measured on data, or without "
@@ -277,6 +306,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "gate.group_test": "with evidence=fresh: how groups are tested, approximate or exact",
         "max_group_rows": "the most rows of a class that any group can have; the certificate is "
         "then about rows, without a cap, and needs group_test=exact",
+        "max_weight": "with weight: the highest weight that any row can have, fixed before the "
+        "weights were looked at",
         "certify_fraction": "share of the rows that certify; the fit never sees them",
         "plan.certify_fraction": "share of the rows that certify; 1 if other rows draw the path",
         "frontier.certify_fraction": FRACTION,
@@ -359,6 +390,7 @@ VALUES = {  # what to type, where the type does not say it
     "label": "COLUMN",
     "group": "COLUMN",
     "key": "COLUMN",
+    "weight": "COLUMN",
     "trust": "COLUMN",
     "scores_from": "SOURCE",
     "run_id": "RUN_ID",
@@ -385,6 +417,7 @@ UNSET = {  # what happens without a value
     "predict.key": "none",
     "gate.risk_targets": "the version's",
     "gate.overall_target": "the version's",
+    "gate.risk_groups": "the version's",
     "gate.confidence": "the version's",
     "candidate_coverage": "the confidence",
     "compare.overall_target": "none; for SGR, the mean of the risk targets, weighted by class size",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,27 @@ class LedgerEntry:
     total: float  # spent by all uses up to this one
     ledger: Literal["report", "spend"]
     n_looks: int = 0  # other uses that showed the labels of the rows and certified nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskGroup:
+    """Classes that have one target together."""
+
+    classes: tuple[str, ...]
+    target: float
+
+
+def risk_groups(groups: Mapping[str, Any] | None) -> dict[str, RiskGroup]:
+    """Return risk groups as they are stored, from what an option says."""
+    return {
+        name: RiskGroup(classes=group.classes, target=group.target)
+        for name, group in (groups or {}).items()
+    }
+
+
+def group_targets(groups: Mapping[str, RiskGroup]) -> dict[str, tuple[tuple[str, ...], float]]:
+    """Return risk groups as the core takes them."""
+    return {name: (group.classes, group.target) for name, group in groups.items()}
 
 
 def seal(text: str) -> str:

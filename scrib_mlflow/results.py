@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -23,7 +23,7 @@ from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
 from scrib_mlflow.core.studies import Comparison, TargetFrontier
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.records import Base, DataRecord, LedgerEntry, ScoreSource
+from scrib_mlflow.records import Base, DataRecord, LedgerEntry, RiskGroup, ScoreSource
 
 SCHEMA_VERSION = 4
 READABLE = (2, 3, 4)  # what a newer version adds has defaults
@@ -72,6 +72,15 @@ class SetClassifier:
     candidate_coverage: float | None = None  # asked of an optimal rule's candidates
     advice: Advice | None = None  # where nothing was certified
     error_weight: float = 0.0  # abstentions that a wrong answer costs
+    risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
+    weight: str | None = None  # column of what rows count for
+    max_weight: float | None = None  # that a row can have, as declared
+
+    @property
+    def named_targets(self) -> dict[str, float]:
+        """The targets of classes and of risk groups, by name."""
+        groups = {name: group.target for name, group in self.risk_groups.items()}
+        return self.risk_targets | groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +97,7 @@ class Policy:
     max_abstention_increase: float | None
     allow_overlap: bool
     ledger: Literal["report", "spend"]
+    risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import pytest
 import scrib_mlflow
 
 PACKAGE = Path(scrib_mlflow.__file__).parent
-HEAVY = ("numba", "mlflow", "numpy", "scipy", "pandas", "pydantic")
+HEAVY = ("numba", "mlflow", "numpy", "scipy", "pandas", "pydantic", "sklearn")
 
 
 def loaded(code, names):

@@ -119,7 +119,7 @@ FIELDS = {
     "SetReport": """
         classes n n_certain n_wrong abstention_rate chance_ambiguity size_ambiguity empty_rate
         overall_risk overall_risk_upper confidence by_class overall_top1_risk
-        overall_top1_risk_certain
+        overall_top1_risk_certain by_risk_group
     """,
     "ClassReport": """
         n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate top1_risk
@@ -133,12 +133,12 @@ FIELDS = {
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
         fit_report certify_report n_shared package_version gap candidate_coverage
-        advice error_weight
+        advice error_weight risk_groups weight max_weight
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
         risk_upper_kl status n_groups n_effective p_value_iid risk_upper_iid n_tested
-        n_tested_wrong group_sums
+        n_tested_wrong group_sums log_capital
     """,
     "Certificate": """
         confidence level passed p_value approximate n_groups claims waived group_test group_cap
@@ -179,14 +179,14 @@ TRIAL = """
 """
 OPTIONS = {
     "Calibrate": """
-        model_uri data label risk_targets overall_target confidence rule mode certify_fraction
-        certify_data path_data group group_cap group_test max_group_rows key waive
-        max_class_abstention candidate_coverage require_certificate ledger classes scores_from
-        score_transform penalty chance_weight size_weight empty_weight error_weight seed
+        model_uri data label risk_targets overall_target risk_groups confidence rule mode
+        certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
+        max_weight waive max_class_abstention candidate_coverage require_certificate ledger classes
+        scores_from score_transform penalty chance_weight size_weight empty_weight error_weight seed
         registered_model_name alias max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
-        model_uri alias data label evidence risk_targets overall_target confidence waive
+        model_uri alias data label evidence risk_targets overall_target risk_groups confidence waive
         max_abstention max_class_abstention max_abstention_increase allow_overlap ledger group
         group_cap group_test batch_rows engine spark_options
     """,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ MOST_POINTS = 200  # of a curve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassReport:
-    """The rows of one class. Counts are weights where rows are weighted."""
+    """The rows of one class, or of several together. Counts are weights where rows are weighted."""
 
     n: int | float
     n_certain: int | float
@@ -55,6 +55,7 @@ class SetReport:
     by_class: dict[str, ClassReport]
     overall_top1_risk: float = NAN  # as by class
     overall_top1_risk_certain: float = NAN
+    by_risk_group: dict[str, ClassReport] = field(default_factory=dict)  # classes with one target
 
 
 class Top1(NamedTuple):
@@ -127,45 +128,72 @@ def report_counts(
     *,
     counted: bool,
     top1: Top1 | None = None,
+    risk_groups: Mapping[str, Sequence[str]] | None = None,  # classes that count together, by name
 ) -> SetReport:
     """Return rates, risks and bounds; the bounds are NaN unless every row is `counted` as one."""
     number: Callable[[float], float] = round if counted else float
     total = counts.members.sum()
-    wrong = counts.wrong.sum()
-    errors, certain = np.append(counts.wrong, wrong), np.append(counts.certain, counts.all_certain)
-    unknown = np.full(len(errors), NAN)
-    exact = risk_upper(errors, certain, confidence) if counted else unknown
-    chernoff = risk_upper_kl(errors, certain, confidence) if counted else unknown
-    top1 = top1 or Top1(*np.full((2, len(classes)), NAN))
+    groups = [[classes.index(name) for name in names] for names in (risk_groups or {}).values()]
+    members, certain, wrong, missed = (
+        np.concatenate([values, [values[of].sum() for of in groups], [values.sum()]])
+        for values in (counts.members, counts.certain, counts.wrong, counts.missed)
+    )
+    top1_wrong, top1_certain = (
+        np.concatenate([values, [values[of].sum() for of in groups], [values.sum()]])
+        for values in top1 or np.full((2, len(classes)), NAN)
+    )
+    unknown = np.full(len(wrong), NAN)
+    exact = risk_upper(wrong, certain, confidence) if counted else unknown
+    chernoff = risk_upper_kl(wrong, certain, confidence) if counted else unknown
+    reports = {
+        name: ClassReport(
+            n=number(members[j]),
+            n_certain=number(certain[j]),
+            n_wrong=number(wrong[j]),
+            risk=_rate(wrong[j], certain[j]),
+            risk_upper=float(exact[j]),
+            risk_upper_kl=float(chernoff[j]),
+            miscoverage=_rate(missed[j], members[j]),
+            abstention_rate=_rate(members[j] - certain[j], members[j]),
+            top1_risk=_rate(top1_wrong[j], members[j]),
+            top1_risk_certain=_rate(top1_certain[j], certain[j]),
+        )
+        for j, name in enumerate((*classes, *(risk_groups or {})))
+    }
     return SetReport(
         classes=classes,
         n=number(total),
         n_certain=number(counts.all_certain),
-        n_wrong=number(wrong),
+        n_wrong=number(wrong[-1]),
         abstention_rate=_rate(total - counts.all_certain, total),
         chance_ambiguity=_rate(total - counts.all_certain - counts.all_empty, total),
         size_ambiguity=_rate(counts.all_size, total),
         empty_rate=_rate(counts.all_empty, total),
-        overall_risk=_rate(wrong, counts.all_certain),
+        overall_risk=_rate(wrong[-1], counts.all_certain),
         overall_risk_upper=float(exact[-1]),
         confidence=float(confidence),
-        by_class={
-            name: ClassReport(
-                n=number(counts.members[j]),
-                n_certain=number(counts.certain[j]),
-                n_wrong=number(counts.wrong[j]),
-                risk=_rate(counts.wrong[j], counts.certain[j]),
-                risk_upper=float(exact[j]),
-                risk_upper_kl=float(chernoff[j]),
-                miscoverage=_rate(counts.missed[j], counts.members[j]),
-                abstention_rate=_rate(counts.members[j] - counts.certain[j], counts.members[j]),
-                top1_risk=_rate(top1.wrong[j], counts.members[j]),
-                top1_risk_certain=_rate(top1.wrong_certain[j], counts.certain[j]),
-            )
-            for j, name in enumerate(classes)
-        },
-        overall_top1_risk=_rate(top1.wrong.sum(), total),
-        overall_top1_risk_certain=_rate(top1.wrong_certain.sum(), counts.all_certain),
+        by_class={name: reports[name] for name in classes},
+        overall_top1_risk=_rate(top1_wrong[-1], total),
+        overall_top1_risk_certain=_rate(top1_certain[-1], counts.all_certain),
+        by_risk_group={name: reports[name] for name in risk_groups or {}},
+    )
+
+
+def rounded_report(report: SetReport) -> SetReport:
+    """Return a report whose counts are whole: those of weighted rows are not."""
+
+    def whole(part: ClassReport) -> ClassReport:
+        return replace(
+            part, n=round(part.n), n_certain=round(part.n_certain), n_wrong=round(part.n_wrong)
+        )
+
+    return replace(
+        report,
+        n=round(report.n),
+        n_certain=round(report.n_certain),
+        n_wrong=round(report.n_wrong),
+        by_class={name: whole(part) for name, part in report.by_class.items()},
+        by_risk_group={name: whole(part) for name, part in report.by_risk_group.items()},
     )
 
 

@@ -192,13 +192,11 @@ def _number(option: str, value: object) -> float:
 
 def _groups(targets: Targets, classes: tuple[str, ...]) -> dict[str, tuple[Sequence[str], float]]:
     """Return the risk groups, each the names of its classes and its target."""
-    taken = {*classes, DEFAULT}
-    if targets.overall_target is not None:
-        if OVERALL in classes:
-            raise InvalidTargetsError(
-                f"a class is named {OVERALL!r}, the word for the overall target; rename it"
-            )
-        taken.add(OVERALL)
+    taken = {*classes, DEFAULT, OVERALL}
+    if targets.overall_target is not None and OVERALL in classes:
+        raise InvalidTargetsError(
+            f"a class is named {OVERALL!r}, the word for the overall target; rename it"
+        )
     groups = {}
     for name, group in dict(targets.risk_groups or {}).items():
         try:

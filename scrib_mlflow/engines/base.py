@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -15,10 +16,10 @@ from scrib_mlflow.core.certificate import Sample, make_certificate
 from scrib_mlflow.core.certificate.overlap import Overlap, compare_rows
 from scrib_mlflow.core.groups import GroupTest, typical_rows
 from scrib_mlflow.core.inputs import NAN
-from scrib_mlflow.core.reports import SetReport, report_counts
+from scrib_mlflow.core.reports import ClassReport, SetReport, report_counts, rounded_report
 from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
-from scrib_mlflow.records import DataRecord, ScoreSource
+from scrib_mlflow.records import DataRecord, RiskGroup, ScoreSource, group_targets
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.scored import Answered, Scored, SetsOf, Testing, count_blocks, tally_blocks
@@ -35,12 +36,11 @@ def report_rule(
     classes: tuple[str, ...],
     confidence: float,
     group_test: GroupTest | None = None,
+    risk_groups: Mapping[str, RiskGroup] | None = None,
 ) -> SetReport:
     """Measure a rule on all rows of a part."""
-    groups = rows.group_codes()
-    return report_sets(
-        rows.sets_of(rule), rows.labels, rows.scores, groups, classes, confidence, group_test
-    )
+    how = classes, confidence, group_test, risk_groups, rows.weights
+    return report_sets(rows.sets_of(rule), rows.labels, rows.scores, rows.group_codes(), *how)
 
 
 def report_answers(
@@ -48,12 +48,11 @@ def report_answers(
     classes: tuple[str, ...],
     confidence: float,
     group_test: GroupTest | None = None,
+    risk_groups: Mapping[str, RiskGroup] | None = None,
 ) -> SetReport:
     """Measure the sets that rows were served."""
-    scored, groups = rows.rows, rows.rows.group_codes()
-    return report_sets(
-        rows.sets_of, scored.labels, scored.scores, groups, classes, confidence, group_test
-    )
+    scored, how = rows.rows, (classes, confidence, group_test, risk_groups)
+    return report_sets(rows.sets_of, scored.labels, scored.scores, scored.group_codes(), *how)
 
 
 def report_sets(
@@ -64,17 +63,27 @@ def report_sets(
     classes: tuple[str, ...],
     confidence: float,
     group_test: GroupTest | None = None,
+    risk_groups: Mapping[str, RiskGroup] | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> SetReport:
     """Measure sets, which a function gives for each block of rows.
 
     With groups the bounds are of capped rows, where nothing else is said by the median of these;
-    the paper's bound cannot heed groups, and is undefined.
+    the paper's bound cannot heed groups, and is undefined. Weights are scaled to the number of
+    rows; counts are rounded then, and no bound is defined.
     """
-    counts, top1 = count_blocks(sets_of, labels, scores)
-    report = report_counts(counts, classes, confidence, counted=True, top1=top1)
+    together = {name: group.classes for name, group in (risk_groups or {}).items()}
+    scaled = None if weights is None else weights * (len(weights) / weights.sum())
+    counts, top1 = count_blocks(sets_of, labels, scores, scaled)
+    report = report_counts(
+        counts, classes, confidence, counted=weights is None, top1=top1, risk_groups=together
+    )
+    if weights is not None:
+        return rounded_report(report)
     if groups is None:
         return report
-    claims = make_constraints(ANY_TARGET, classes)
+    wanted = replace(ANY_TARGET, risk_groups=group_targets(risk_groups or {}))
+    claims = make_constraints(wanted, classes)
     how = group_test or GroupTest(typical_rows(groups, labels, claims))
     tally = tally_blocks(sets_of, labels, claims, len(classes), Testing(groups, how, None))
     certificate = make_certificate(tally, claims, classes, level=1 - report.confidence)
@@ -82,11 +91,18 @@ def report_sets(
     return replace(
         report,
         overall_risk_upper=bounds[OVERALL],
-        by_class={
-            name: replace(each, risk_upper=bounds[name], risk_upper_kl=NAN)
-            for name, each in report.by_class.items()
-        },
+        by_class=_with_bounds(report.by_class, bounds),
+        by_risk_group=_with_bounds(report.by_risk_group, bounds),
     )
+
+
+def _with_bounds(
+    reports: Mapping[str, ClassReport], bounds: Mapping[str, float]
+) -> dict[str, ClassReport]:
+    return {
+        name: replace(each, risk_upper=bounds[name], risk_upper_kl=NAN)
+        for name, each in reports.items()
+    }
 
 
 def compare_with_calibration(run_id: str, rows: Scored) -> Overlap | None:
@@ -122,6 +138,8 @@ class RowsRequest:
     group: str | None = None  # column by which rows belong together
     certify: bool = True  # whether rows of data certify where no table of its own does
     certify_fraction: float | None = None
+    weight: str | None = None  # column of what rows count for
+    max_weight: float | None = None  # that a row can have
     waive: tuple[str, ...] = ()
 
 
@@ -149,7 +167,9 @@ class Engine(ABC, Generic[T]):
         """Read what a calibration is given."""
 
         def read(what: str, place: str, label: str | None) -> T:
-            return self.read_table(what, place, label, key=request.key, group=request.group)
+            weight = None if label is None else request.weight
+            named = {"key": request.key, "group": request.group, "weight": weight}
+            return self.read_table(what, place, label, **named)
 
         label, certify, path = request.scoring.label, request.certify_data, request.path_data
         return Tables(

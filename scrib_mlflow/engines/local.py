@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,19 @@ def answer(
     return scores, sets
 
 
+def _shares(rows: Scored, most: float | None) -> Scored:
+    """Return rows with weights as shares of the highest that one can have."""
+    if rows.weights is None or most is None:
+        return rows
+    if rows.weights.max(initial=0.0) > most:
+        raise errors.InvalidWeightsError(
+            f"a row of {rows.table.what} weighs {rows.weights.max():g}, more than max_weight = "
+            f"{most:g}; find a bound that no row can exceed, and certify on rows not looked at "
+            "before"
+        )
+    return replace(rows, weights=rows.weights / most)
+
+
 class LocalEngine(Engine[Table]):
     """Rows in this process: inputs batch by batch, large arrays on the disk."""
 
@@ -192,7 +206,10 @@ class LocalEngine(Engine[Table]):
         """Score the rows of all tables, and return them by what they are for."""
         ready = scoring.prepare(model, example, tables.all(), request.scoring)
         chosen = choose(ready, request)
-        rows = {each.table.what: scoring.score(each, request.scoring) for each in ready}
+        rows = {
+            each.table.what: _shares(scoring.score(each, request.scoring), request.max_weight)
+            for each in ready
+        }
 
         def first_rows(fit: Scored) -> SmokeTest | None:
             numbers = fit.places[:TRIED_ROWS]

@@ -126,8 +126,9 @@ def log_table_input(
 def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
     """Return metrics by name; on rows of the fit the prefix is ``fit_``."""
     values = {f"{prefix}{name}": float(getattr(report, name)) for name in REPORT_METRICS}
-    for name, safe in zip(report.classes, messages.safe_names(report.classes), strict=True):
-        of_class = report.by_class[name]
+    parts = report.by_class | report.by_risk_group
+    for name, safe in zip(parts, messages.safe_names([*parts]), strict=True):
+        of_class = parts[name]
         for metric, field in CLASS_METRICS.items():
             values[f"{prefix}{metric}/{safe}"] = float(getattr(of_class, field))
     return values
@@ -137,7 +138,9 @@ def certificate_metrics(
     certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
 ) -> dict[str, float]:
     """Return p-values by class and of the whole."""
-    safe = dict(zip(classes, messages.safe_names(classes), strict=True))
+    others = [c.name for c in certificate.claims if c.name not in {*classes, OVERALL}]
+    names = [*classes, *others]
+    safe = dict(zip(names, messages.safe_names(names), strict=True))
     values = {f"{prefix}p_value": certificate.p_value}
     for claim in certificate.claims:
         if claim.name in safe:

@@ -130,31 +130,27 @@ def class_table(
     `unclaimed` is the status of a class that the certificate does not mention. `refuted` names the
     claims of a version that these rows disprove. `proves` is False where bounds mean nothing.
     """
-    rows = [
-        replace(
-            _row(name, each, each.risk, each.risk_upper, targets.get(name, NAN)),
-            miscoverage=each.miscoverage,
-            top1=each.top1_risk,
-            top1_certain=each.top1_risk_certain,
-        )
-        for name, each in report.by_class.items()
-    ]
-    k = len(rows)
+    measured = report.by_class | (report.by_risk_group if certificate is None else {})
+    rows = [_measured(name, each, targets.get(name, NAN)) for name, each in measured.items()]
+    k = len(report.by_class)
     if certificate is None and overall_target is not None:
         rates = report.overall_risk, report.overall_risk_upper, overall_target
         rows.append(_overall(_row(OVERALL, report, *rates), report))
     rows = [replace(row, proves=proves) for row in rows]
     if certificate is None:
         return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
-    claims = {claim.name: claim for claim in certificate.claims if len(claim.classes) == 1}
+    claims = {claim.name: claim for claim in certificate.claims}
     rows = [
         _claimed(row, claims[row.name]) if row.name in claims else replace(row, status=unclaimed)
         for row in rows
     ]
     for claim in certificate.claims:
-        if len(claim.classes) > 1:
+        if claim.name not in report.by_class:
             row = _row(claim.name, claim, claim.risk, claim.risk_upper, claim.target)
-            row = _overall(row, report) if claim.name == OVERALL else row
+            if claim.name in report.by_risk_group:
+                row = _measured(claim.name, report.by_risk_group[claim.name], claim.target)
+            elif claim.name == OVERALL:
+                row = _overall(row, report)
             rows.append(_claimed(row, claim))
     return ClassTable(tuple(rows), k)
 
@@ -162,6 +158,15 @@ def class_table(
 def _row(name: str, counts: Counted, risk: float, upper: float, target: float) -> ClassRow:
     n, certain, wrong = counts.n, counts.n_certain, counts.n_wrong
     return ClassRow(name, n, certain, wrong, risk, upper, target)
+
+
+def _measured(name: str, each: ClassReport, target: float) -> ClassRow:
+    return replace(
+        _row(name, each, each.risk, each.risk_upper, target),
+        miscoverage=each.miscoverage,
+        top1=each.top1_risk,
+        top1_certain=each.top1_risk_certain,
+    )
 
 
 def _overall(row: ClassRow, report: SetReport) -> ClassRow:

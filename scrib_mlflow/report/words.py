@@ -183,7 +183,7 @@ def calibration_facts(record: SetClassifier) -> Facts:
     certificate = record.certificate
     report = record.certify_report or record.fit_report
     part = "fit" if record.certify_report is None else "certify"
-    targets = record.risk_targets, record.overall_target
+    targets = record.named_targets, record.overall_target
     table = class_table(report, *targets, certificate=certificate, proves=part == "certify")
     verdict, *provisos = verdict_sentences(record)
     stamp = "certified" if record.certified else "not certified"
@@ -267,7 +267,7 @@ def _reasons(record: SetClassifier) -> list[str]:
         changed = {
             name: target
             for name, target in advice.targets.items()
-            if target != (record.risk_targets | {OVERALL: record.overall_target}).get(name)
+            if target != (record.named_targets | {OVERALL: record.overall_target}).get(name)
         }
         n = record.certify_report.n if record.certify_report is not None else 0
         return say_each("words.advice", advice=advice, changed=changed, n=n)
@@ -304,7 +304,8 @@ def rule_sentences(record: SetClassifier) -> list[str]:
         held = abstained_coverage(report)
         sentences.append(say("words.candidates", record=record, held=held))
     if record.gap is not None:
-        risks = [(report.by_class[name].risk, t) for name, t in record.risk_targets.items()]
+        measured = report.by_class | report.by_risk_group
+        risks = [(measured[name].risk, target) for name, target in record.named_targets.items()]
         if record.overall_target is not None:
             risks.append((report.overall_risk, record.overall_target))
         gap = gap_sentence(
@@ -347,7 +348,7 @@ def evaluation_facts(
     n_invalid: int,
 ) -> Facts:
     """Return what was measured on other rows; it claims nothing but its bounds."""
-    table = class_table(report, record.risk_targets, record.overall_target, proves=proves)
+    table = class_table(report, record.named_targets, record.overall_target, proves=proves)
     above = any(row.tone == "bad" for row in table.rows)
     provisos = say_each(
         "words.measured_provisos",
@@ -412,7 +413,7 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
             )
         else:
             heading = "What fresh rows say of the version's own targets"
-            targets = record.risk_targets, record.overall_target
+            targets = record.named_targets, record.overall_target
             table = class_table(report, *targets, refuted=fresh.refuted)
         ledger = [] if fresh.use is None else say_each("words.ledger", use=fresh.use)
     return Facts(

@@ -31,7 +31,16 @@ from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
 
-ARRAYS = ("scores", "labels", "places", "sums", "order", "keys", "groups")  # of scored rows
+ARRAYS = (
+    "scores",
+    "labels",
+    "places",
+    "sums",
+    "order",
+    "keys",
+    "groups",
+    "weights",
+)  # of scored rows
 SetsOf = Callable[[slice], NDArray[np.bool_]]  # (b, k) sets of a block of rows
 
 
@@ -41,6 +50,7 @@ class Testing(NamedTuple):
     groups: NDArray[np.int64] | None  # (n,) codes from 0
     group_test: GroupTest | None
     plan: AcceptancePlan | None
+    weights: NDArray[np.float64] | None = None  # (n,) of the highest possible one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +66,7 @@ class Scored:
     order: NDArray[np.uint64]  # (n,) in which a sample is taken
     keys: NDArray[np.uint64] | None  # (n,) as in the table
     groups: NDArray[np.uint64] | None  # (n,)
+    weights: NDArray[np.float64] | None = None  # (n,) of the highest possible one
 
     @property
     def n_rows(self) -> int:
@@ -102,6 +113,8 @@ class Scored:
         groups = self.group_codes()
         if groups is not None:
             return Testing(groups, group_test, None)
+        if self.weights is not None:
+            return Testing(None, None, None, self.weights)
         return Testing(None, None, AcceptancePlan(testing_order(self.order, self.labels), level))
 
     def sets_of(self, rule: Rule) -> SetsOf:
@@ -111,12 +124,14 @@ class Scored:
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""
         if self.n_rows <= most:
-            return self.as_sample(None)
+            return self.as_sample(self.weights)
         labels = self.labels if by_class else np.zeros_like(self.labels)
         sizes = class_sizes(labels, int(labels.max()) + 1)
         quotas = class_quotas(sizes, most)
         chosen = self.take(keep_rows(self.order, labels, quotas))
         weights = class_weights(sizes, quotas)[chosen.labels] if by_class else None
+        if chosen.weights is not None:
+            weights = chosen.weights if weights is None else weights * chosen.weights
         return chosen.as_sample(weights)
 
     def as_sample(self, weights: NDArray[np.float64] | None) -> Sample:
@@ -225,20 +240,25 @@ def tally_blocks(
         constraints,
         k,
         how.groups,
+        how.weights,
         group_test=how.group_test,
         plan=how.plan,
     )
 
 
 def count_blocks(
-    sets_of: SetsOf, labels: NDArray[np.int32], scores: NDArray[np.float64]
+    sets_of: SetsOf,
+    labels: NDArray[np.int32],
+    scores: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,  # (n,)
 ) -> tuple[Counts, Top1]:
     """Return the counts of sets, which a function gives for each block, and those of top-1."""
     parts = []
     for of in row_blocks(len(labels)):
         sets = sets_of(of)
-        ones, certain = np.ones(len(sets)), np.count_nonzero(sets, axis=1) == 1
-        counts = count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), ones)
-        parts.append((counts, count_top1(scores[of], labels[of], certain, ones)))
+        certain = np.count_nonzero(sets, axis=1) == 1
+        worth = np.ones(len(sets)) if weights is None else weights[of]
+        counts = count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), worth)
+        parts.append((counts, count_top1(scores[of], labels[of], certain, worth)))
     counted, top1 = zip(*parts, strict=True)
     return add_counts(counted), Top1(*(sum(each) for each in zip(*top1, strict=True)))

@@ -210,6 +210,7 @@ def scored_rows(
         order=some(order_rows(table.identities(), classed, seed)),
         keys=None if table.keys is None else some(table.keys),
         groups=None if table.groups is None else some(table.groups),
+        weights=None if table.weights is None else some(table.weights),
     )
 
 

@@ -339,6 +339,7 @@ class Table(TableLike):
     hashes: NDArray[np.uint64]  # (n,) of what stands in each row
     keys: NDArray[np.uint64] | None = None  # (n,) hashes of the key
     groups: NDArray[np.uint64] | None = None  # (n,) hashes of what rows belong together by
+    weights: NDArray[np.float64] | None = None  # (n,) of the rows
     numbered: bool = True  # whether rows have a number; those that Spark read have none
 
     def identities(self) -> NDArray[np.uint64]:
@@ -395,13 +396,15 @@ def read_rows(
 ) -> Table:
     """Return the table at a path or URI, digested.
 
-    The options key and group name columns, which may be missing if `optional` holds the option.
+    The options key, group and weight name columns, which may be missing if `optional` holds the
+    option.
     """
     source = open_table(what, place, label)
     named = named_columns(what, options, source.columns, optional)
     n = (source.n_rows,)
     row_hashes, codes = arrays.new_array(n, np.uint64), arrays.new_array(n, np.int32)
-    hashed = {option: arrays.new_array(n, np.uint64) for option in named}
+    hashed = {option: arrays.new_array(n, np.uint64) for option in named if option != "weight"}
+    weights = arrays.new_array(n, np.float64) if "weight" in named else None
     sums = hashes.digest_sums(row_hashes[:0])
     seen: list[tuple[slice, pd.Series]] = []
     texts = [] if label is None else [label]  # those of a csv are text, others may be numbers
@@ -409,8 +412,10 @@ def read_rows(
         rows = slice(start, start + len(batch))
         row_hashes[rows] = hashes.row_hashes(batch, text=texts)
         sums = sums + hashes.digest_sums(row_hashes[rows])
-        for option, name in named.items():
-            hashed[option][rows] = _named_hashes(what, batch[name], option, start)
+        for option, values in hashed.items():
+            values[rows] = _named_hashes(what, batch[named[option]], option, start)
+        if weights is not None:
+            weights[rows] = _weights(what, batch[named["weight"]], start)
         if label is not None:
             codes[rows], distinct = _distinct(what, batch[label])
             seen.append((rows, distinct))
@@ -425,6 +430,7 @@ def read_rows(
         key=named.get("key"),
         keys=hashed.get("key"),
         groups=hashed.get("group"),
+        weights=weights,
         beside=tuple(named.values()),
     )
     check_keys(table)
@@ -478,6 +484,23 @@ def _named_hashes(what: str, values: pd.Series, option: str, start: int) -> NDAr
             f"{what} has no {option} in row {row}; fill column {str(values.name)!r}"
         )
     return hashes.key_hashes(values)
+
+
+def _weights(what: str, values: pd.Series, start: int) -> NDArray[np.float64]:
+    """Return weights of rows, or say which is none."""
+    try:
+        weights = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise InvalidDataError(
+            f"column {str(values.name)!r} of {what} holds no numbers: {error}; weight needs some"
+        ) from error
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise InvalidDataError(
+            f"{what} has the weight {weights[bad[0]]:g} in row {start + int(bad[0])}; weights are "
+            "finite and not negative"
+        )
+    return weights
 
 
 def check_keys(table: Table) -> None:

@@ -20,6 +20,7 @@ from scrib_mlflow.core.certificate import (
     Sample,
     certify_path,
     draw_path,
+    expected_rows,
 )
 from scrib_mlflow.core.certificate.advice import Advice, advise
 from scrib_mlflow.core.certificate.certified import deploy, fitted_candidates
@@ -43,7 +44,7 @@ from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, LedgerEntry, seal
+from scrib_mlflow.records import Base, LedgerEntry, group_targets, risk_groups, seal
 from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.report import words
@@ -59,7 +60,7 @@ LOGGER = logging.getLogger(__name__)
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
-TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}
+TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
 ADVICE_ROWS = 10_000  # fit rows that advice is drawn from
 GROUP_OPTIONS = ("group_cap", "group_test", "max_group_rows")
@@ -165,7 +166,8 @@ def check_options(settings: Calibrate) -> None:
                 "targets with the least abstention, and its abstentions always name candidates"
             )
     _check_group_options(settings, changed)
-    for name in ("certify_fraction", "path_data", "group"):
+    _check_weight_options(settings)
+    for name in ("certify_fraction", "path_data", "group", "weight"):
         if settings.mode == "paper" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
@@ -187,6 +189,27 @@ def _check_group_options(settings: Calibrate, changed: Mapping[str, Any]) -> Non
         make_group_test(settings.group_test, settings.group_cap, settings.max_group_rows)
 
 
+def _check_weight_options(settings: Calibrate) -> None:
+    """Raise where rows have weights that no certificate covers, or that nothing bounds."""
+    if (settings.weight is None) != (settings.max_weight is None):
+        missing = "weight" if settings.weight is None else "max_weight"
+        raise InvalidSettingsError(
+            f"{missing} is missing: weighted errors are not binomial, and the bets that test them "
+            "need the column weight and max_weight, the highest weight that a row can have"
+        )
+    if settings.weight is None:
+        return
+    reasons = {
+        "group": "rows have groups and weights, which no certificate covers",
+        "path_data": "rows without labels have no weights, so they would draw another path",
+    }
+    for name, reason in reasons.items():
+        if getattr(settings, name) is not None:
+            raise InvalidSettingsError(f"{reason}; leave out {name} or weight")
+    if settings.engine != "local":
+        raise InvalidSettingsError("weight needs engine=local; Spark does not read weights here")
+
+
 def as_calibrate(settings: Settings) -> Calibrate:
     """Return the options of a calibration of the same rows, which is why they are split alike."""
     return Calibrate(**settings.model_dump(include=set(Calibrate.model_fields)))
@@ -194,24 +217,32 @@ def as_calibrate(settings: Settings) -> Calibrate:
 
 def targets_of(settings: Calibrate) -> Targets:
     """Return the targets that the options ask for."""
-    return Targets(**settings.model_dump(include=TARGETS | {"penalty"}))
+    return Targets(**settings.model_dump(include=TARGETS | {"penalty"}), **_groups(settings))
+
+
+def _groups(settings: Calibrate) -> dict[str, Any]:
+    """Return the risk groups by the name of the core's option."""
+    if settings.risk_groups is None:
+        return {}
+    return {"risk_groups": group_targets(risk_groups(settings.risk_groups))}
 
 
 def rows_request(settings: Calibrate) -> engines.RowsRequest:
     """Return which rows the options ask for, and how they are scored."""
     rows = {"data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive"}
+    rows |= {"weight", "max_weight"}
     how = {"label", "classes", "scores_from", "score_transform", "batch_rows", "seed"}
-    options = settings.model_dump(include=how)
+    scored = settings.model_dump(include=how)
     return engines.RowsRequest(
         **settings.model_dump(include=rows),
         certify=settings.mode == "certified",
-        scoring=scoring.ScoreOptions(targets=targets_of(settings), **options),
+        scoring=scoring.ScoreOptions(targets=targets_of(settings), **scored),
     )
 
 
 def target_options(settings: Calibrate) -> dict[str, Any]:
     """Return what is asked of a rule, by the names of the core's functions."""
-    options = settings.model_dump(include=TARGETS | {"seed"})
+    options = settings.model_dump(include=TARGETS | {"seed"}) | _groups(settings)
     return options | {"error_weight": error_weight(settings)}
 
 
@@ -291,7 +322,7 @@ def _make_record(
     """Fit, and certify in mode=certified; the labels of certify rows are read last."""
     classes = parts.classes
     sample = engines.sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
-    if sample.weights is not None:
+    if len(sample.labels) < parts.fit.n_rows:
         LOGGER.info(
             f"the search sees {len(sample.labels):,} of {parts.fit.n_rows:,} fit rows, all of rare "
             "classes and the others weighted; max_fit_rows says how many"
@@ -299,11 +330,12 @@ def _make_record(
     fitted = _fit(settings, base, parts, sample, run_id)
     rule = fitted.fit.rule
     how = fitted.group_test
-    fit_report = engines.report_rule(parts.fit, rule, classes, settings.confidence, how)
+    groups = risk_groups(settings.risk_groups)
+    measured = rule, classes, settings.confidence, how, groups
+    fit_report = engines.report_rule(parts.fit, *measured)
     certify_report = None
     if parts.certify is not None:
-        measured = parts.certify, rule, classes, settings.confidence, how
-        certify_report = engines.report_rule(*measured)
+        certify_report = engines.report_rule(parts.certify, *measured)
     by_class = (certify_report or fit_report).by_class
     return SetClassifier(
         classes=classes,
@@ -330,10 +362,13 @@ def _make_record(
         certify_report=certify_report,
         n_shared=parts.n_shared,
         package_version=scrib_mlflow.__version__,
-        gap=_measure_gap(settings, parts, sample, fitted),
+        gap=None if settings.weight else _measure_gap(settings, parts, sample, fitted),
         candidate_coverage=_coverage(settings) if settings.rule == "optimal" else None,
         advice=fitted.advice,
         error_weight=error_weight(settings),
+        risk_groups=groups,
+        weight=settings.weight,
+        max_weight=settings.max_weight,
     )
 
 
@@ -374,11 +409,11 @@ def _fit(
         path_scores = engines.sorted_sample(parts.path, most, by_class=False).scores
     labels = labels_for(sample.labels, classes)
     constraints = make_constraints(targets_of(settings), classes)
-    options = (settings.group_test, settings.group_cap, settings.max_group_rows)
-    how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *options)
+    asked = (settings.group_test, settings.group_cap, settings.max_group_rows)
+    how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *asked)
     drawing = {
         "rule": settings.rule,
-        "certify_rows": certify.n_rows,
+        "certify_rows": expected_rows(certify.n_rows, use.level, parts.fit.weights, how),
         "classes": classes,
         **target_options(settings),
         **loss_options(settings),
@@ -417,7 +452,8 @@ def _fit(
         lambda some: next(certify.tallies([some], constraints, use.level, how)),
         make,
     )
-    rule = fitted_candidates(rule, certify.scores, certify.labels, _coverage(settings))
+    certifying = certify.scores, certify.labels, _coverage(settings), certify.weights
+    rule = fitted_candidates(rule, *certifying)
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
     weights = settings.model_dump(include=WEIGHTS)
     ambiguity = Ambiguity(**weights, error_weight=error_weight(settings))
@@ -463,6 +499,8 @@ def _advise(
         asked = dict(drawing, certify_rows=round(more * drawing["certify_rows"]))
         asked["risk_targets"] = {n: t for n, t in targets.items() if n in classes} or None
         asked["overall_target"] = targets.get(OVERALL)
+        together = drawing.get("risk_groups") or {}
+        asked["risk_groups"] = {n: (of, targets[n]) for n, (of, _) in together.items()} or None
         return draw_path(scores, labels, **asked, groups=groups, sample_weight=weights)
 
     rates = {each.name: each.rate / each.target for each in fit.constraints if each.kind == "risk"}

@@ -92,7 +92,8 @@ def run(settings: Evaluate) -> Evaluation:
             settings.label,
             key=record.key,
             group=settings.group or record.group,
-            optional=["key"] if settings.group else ["key", "group"],
+            weight=record.weight if settings.engine == "local" else None,  # is no input
+            optional=["key", "weight"] if settings.group else ["key", "group", "weight"],
         )
         rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
         run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}"))
@@ -103,7 +104,11 @@ def run(settings: Evaluate) -> Evaluation:
             run_id=run_id,
             classifier=record,
             report=report_answers(
-                answered, record.classes, settings.confidence, group_test_of(record.certificate)
+                answered,
+                record.classes,
+                settings.confidence,
+                group_test_of(record.certificate),
+                record.risk_groups,
             ),
             n_invalid=answered.n_invalid,
             n_shared=None if overlap is None else overlap.n_shared,
@@ -238,7 +243,7 @@ def _evaluate(
     metrics = runs.report_metrics(report) | {"n_invalid": float(n_invalid)}
     defined = {name: value for name, value in metrics.items() if not np.isnan(value)}
     title = f"{record.base.name}, {report.n:,} rows"
-    table = class_table(report, record.risk_targets)
+    table = class_table(report, record.named_targets)
     figure = figures.class_figure(table, title=title)
     path, text = f"{FOLDER}/report.json", to_json(report)
     with runs.resumed(run_id):
@@ -280,6 +285,6 @@ def _measure(
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
     how = group_test_of(record.certificate)
-    measured = labels, scores, groups, classes, settings.confidence, how
+    measured = labels, scores, groups, classes, settings.confidence, how, record.risk_groups
     report = report_sets(lambda of: sets[of], *measured)
     return report, int(np.isnan(scores).all(axis=1).sum())

@@ -23,7 +23,7 @@ from scrib_mlflow.engines.base import report_answers
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.options import Gate
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, seal
+from scrib_mlflow.records import Base, group_targets, risk_groups, seal
 from scrib_mlflow.registry import alias, ledger, models, runs, stores
 from scrib_mlflow.report import page, words
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
@@ -76,6 +76,11 @@ def run(settings: Gate) -> Gated:
         stores.check_stores()
         candidate = _find(settings)
     base, record = candidate.base, candidate.stored.record
+    if record.weight is not None and settings.data is not None:
+        raise InvalidSettingsError(
+            f"the version was certified for rows weighted by {record.weight!r}, which rows of data "
+            "can neither refute nor prove here; leave data and label out"
+        )
     policy = make_policy(settings, record)
     group = _group(settings, record)
     how = None if group is None else _group_test(settings, record)
@@ -197,14 +202,21 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
     """Return what is asked for, class by class; what is not said is as the version was made for."""
     classes, waive, overall = record.classes, settings.waive, settings.overall_target
     targets.known_classes("waive", waive, classes)
+    groups = risk_groups(settings.risk_groups)
+    wanted = Targets(
+        risk_targets=settings.risk_targets,
+        overall_target=overall,
+        risk_groups=group_targets(groups),
+        waive=classes if settings.risk_targets is None else waive,
+    )
+    make_constraints(wanted, classes)  # refuses what is unknown, or leaves a class out silently
     if settings.risk_targets is None:
         limits = {n: t for n, t in record.risk_targets.items() if n not in waive}
         overall = record.overall_target if overall is None else overall
+        groups = record.risk_groups if settings.risk_groups is None else groups
     else:
-        wanted = Targets(risk_targets=settings.risk_targets, overall_target=overall, waive=waive)
-        make_constraints(wanted, classes)  # refuses targets that leave a class out silently
         limits = targets.enforced(settings.risk_targets, classes, waive)
-    if not limits and overall is None:
+    if not limits and overall is None and not groups:
         raise InvalidSettingsError(
             "the policy asks about no risk at all; give risk_targets or overall_target"
         )
@@ -215,6 +227,7 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
         ledger=settings.ledger,
         risk_targets=limits,
         overall_target=overall,
+        risk_groups=groups,
         confidence=settings.confidence or record.confidence,
         max_class_abstention={
             classes[j]: cap
@@ -236,12 +249,13 @@ def _measure(
     answered, overlap = rows.compare(uri, record, candidate.calibrated_by, "gate")
     use, level = None, 1 - policy.confidence
     if policy.evidence == "fresh":
-        limits = [sorted(policy.risk_targets.items()), policy.overall_target]
+        limits: list[Any] = [sorted(policy.risk_targets.items()), policy.overall_target]
+        limits += [sorted(group_targets(policy.risk_groups).items())] if policy.risk_groups else []
         tested = json.dumps([uri, seal(candidate.stored.text), limits, how, rows.table.beside])
         use = ledger.enter(run_id, rows.table.record.digest, tested, level, policy.ledger)
         level = use.level
     refuted: tuple[str, ...] = ()
-    if record.risk_targets or record.overall_target is not None:
+    if record.named_targets or record.overall_target is not None:
         claims, _ = _claims(record, record)
         tally = answered.tally(claims, level, group_test_of(record.certificate))
         verdicts = refute(tally, claims, 1 - policy.confidence).refuted
@@ -253,7 +267,7 @@ def _measure(
     tally = answered.tally(claims, level, how)
     fresh = Fresh(
         data=rows.table.record,
-        report=report_answers(answered, record.classes, policy.confidence, how),
+        report=report_answers(answered, record.classes, policy.confidence, how, record.risk_groups),
         certificate=make_certificate(tally, claims, record.classes, level=level, waived=waived),
         refuted=refuted,
         n_shared=overlap.n_shared if overlap else None,
@@ -272,7 +286,12 @@ def _claims(
     """Return what a policy or a version claims, and the classes of which it claims nothing."""
     limits, overall = source.risk_targets, source.overall_target
     waived = [name for name in record.classes if name not in limits]
-    claimed = Targets(risk_targets=limits or None, overall_target=overall, waive=waived)
+    claimed = Targets(
+        risk_targets=limits or None,
+        overall_target=overall,
+        risk_groups=group_targets(source.risk_groups),
+        waive=waived,
+    )
     return make_constraints(claimed, record.classes), waived
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.certificate.claims import reasons, recomputed_p_value, spending
 from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.core.targets import OVERALL
 from scrib_mlflow.messages import percent
-from scrib_mlflow.records import seal
+from scrib_mlflow.records import group_targets, seal
 from scrib_mlflow.results import Check, Fresh, Policy, SetClassifier
 
 SLACK = 1e-9  # numbers are computed again on other machines
@@ -48,14 +48,40 @@ def find_damage(record: SetClassifier, text: str, digests: Mapping[str, str]) ->
             return f"scrib.json is not the one that {place} names: it was changed"
     if record.certificate is None:
         return "it says certified, but holds no certificate" if record.certified else ""
-    overall = {} if record.overall_target is None else {OVERALL: record.overall_target}
-    claims = {claim.name: claim.target for claim in record.certificate.claims}
-    if claims != record.risk_targets | overall:
+    claims = {claim.name: (claim.classes, claim.target) for claim in record.certificate.claims}
+    if claims != _said(record):
         return "the targets of its certificate are not those that it says it keeps"
     uncapped = _is_uncapped(record.certificate)  # which the check "certified" says
     if record.certified and not uncapped and not _adds_up(record, record.certificate):
         return "its counts do not give the certificate that it says it has"
     return ""
+
+
+def _said(record: SetClassifier) -> dict[str, tuple[tuple[str, ...], float]]:
+    """Return the classes and the target of every claim that a record says it makes, by name."""
+    said: dict[str, tuple[tuple[str, ...], float]] = {
+        name: ((name,), target) for name, target in record.risk_targets.items()
+    }
+    for name, (members, target) in group_targets(record.risk_groups).items():
+        said[name] = tuple(each for each in record.classes if each in members), target
+    if record.overall_target is not None:
+        said[OVERALL] = record.classes, record.overall_target
+    return said
+
+
+def _implied(record: SetClassifier, members: Sequence[str]) -> float:
+    """Return the lowest target of classes taken together that follows from what is certified.
+
+    Classes together are not wrong more often than the worst of the parts that they consist of:
+    each by itself, or some of them as certified together and the others each by itself.
+    """
+    together = [((), 0.0), *_said(record).values()]
+    alone = {name: target for name, target in record.risk_targets.items() if target < 1}  # not NaN
+    return min(
+        max([target, *(alone.get(each, math.inf) for each in members if each not in part)])
+        for part, target in together
+        if set(part) <= set(members) and target < 1
+    )
 
 
 def _adds_up(record: SetClassifier, certificate: Certificate) -> bool:
@@ -66,6 +92,7 @@ def _adds_up(record: SetClassifier, certificate: Certificate) -> bool:
     passed = test.p_values[: test.chosen + 1]
     return (
         (record.group is None) == (certificate.n_groups is None)
+        and all((record.weight is None) == (c.log_capital is None) for c in certificate.claims)
         and len(passed) > test.chosen
         and max(passed) <= certificate.level <= 1 - record.confidence + SLACK
         and abs(passed[-1] - certificate.p_value) <= SLACK
@@ -110,6 +137,8 @@ def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
                 f"; each {record.group} counts for at most {certificate.group_cap:,} "
                 f"row{'s' * (certificate.group_cap > 1)} of a class"
             )
+        if record.weight is not None:
+            detail += f"; risks are of rows weighted by {record.weight}"
     else:
         detail = "; ".join(reasons(certificate))
     holds = certificate is not None and record.certified and not _is_uncapped(certificate)
@@ -130,18 +159,23 @@ def _targets(record: SetClassifier, policy: Policy) -> Iterable[Check]:
         if not certified.get(name, math.inf) <= target
     ]
     yield Check("targets", not late, "; ".join(late) or "at least as strict as the policy's")
-    if policy.overall_target is None:
-        return
-    overall = math.inf if record.overall_target is None else record.overall_target
-    if set(certified) == set(record.classes):  # no answer is wrong more often than a class
-        overall = min(overall, max(certified.values()))
+    for name, (members, target) in group_targets(policy.risk_groups).items():
+        yield _follows(record, f"target of {name}", members, target, "this risk group")
+    if policy.overall_target is not None:
+        asked = policy.overall_target
+        yield _follows(record, "overall target", record.classes, asked, "an overall_target")
+
+
+def _follows(
+    record: SetClassifier, name: str, members: Sequence[str], target: float, option: str
+) -> Check:
+    implied = _implied(record, members)
     detail = (
-        f"{percent(overall)} follows from the certificate, "
-        f"{percent(policy.overall_target)} is asked for"
-        if math.isfinite(overall)
-        else "nothing follows from the certificate; calibrate with an overall_target"
+        f"{percent(implied)} follows from the certificate, {percent(target)} is asked for"
+        if math.isfinite(implied)
+        else f"nothing follows from the certificate; calibrate with {option}"
     )
-    yield Check("overall target", overall <= policy.overall_target, detail)
+    return Check(name, implied <= target, detail)
 
 
 def _spending(record: SetClassifier, policy: Policy) -> Iterable[Check]:

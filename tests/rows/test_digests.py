@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from scrib_mlflow.core.certificate import overlap
+from scrib_mlflow.core.inputs import hash_names
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.rows import hashes
 from tests.models import case_hashes, digest, read_table
@@ -239,3 +240,23 @@ def test_of_many_rows_a_fixed_part_is_kept_and_compared():
     assert again.excessive
     other = random.integers(0, 2**64, 100_000, dtype=np.uint64)
     assert not overlap.compare_rows(kept, other, modulus).n_shared
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [7, 8, -1],
+        [7.0, 7.5, 1e300],
+        ["7", "007", "é"],
+        [True, False],
+        ["a", 7, 7.5, True],
+        np.array(["2024-01-01", "2024-01-01T12:30"], dtype="datetime64[ns]"),
+    ],
+    ids=str,
+)
+def test_names_in_arrays_are_hashed_as_those_in_tables(values):
+    column = (
+        pd.Series(values, dtype=np.object_) if isinstance(values[0], str) else pd.Series(values)
+    )
+    found = hash_names("keys", column.to_numpy(), len(values))
+    assert (found == hashes.key_hashes(column)).all()

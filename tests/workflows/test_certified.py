@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -16,6 +17,8 @@ import scrib_mlflow
 from scrib_mlflow.cli import main
 from scrib_mlflow.core.bounds import acceptance_rows
 from scrib_mlflow.errors import ScribError
+from scrib_mlflow.workflows.calibrate import summary
+from scrib_mlflow.workflows.policy import find_damage
 from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 
 
@@ -279,9 +282,134 @@ def test_a_waived_class_is_not_claimed_and_an_overall_target_is(mixture):
     assert record.certificate.waived == ("hard",)
 
 
+GROUPS = "{slow: {classes: [hard, middle], target: 0.09}}"
+
+
+def test_classes_that_share_a_target_are_claimed_measured_and_gated_together(mixture):
+    done = calibrate(risk_groups=GROUPS, waive=["hard"])
+    record = done.classifier
+    assert record.certified
+    *_, claim = record.certificate.claims
+    assert (claim.name, claim.classes, claim.target) == ("slow", ("hard", "middle"), 0.09)
+    assert record.named_targets == {"easy": 0.1, "middle": 0.1, "slow": 0.09}
+    by_class = record.certify_report.by_class
+    assert claim.n_certain == by_class["hard"].n_certain + by_class["middle"].n_certain
+    assert claim.n_wrong == by_class["hard"].n_wrong + by_class["middle"].n_wrong
+    slow = record.certify_report.by_risk_group["slow"]
+    assert (slow.n_certain, slow.n_wrong) == (claim.n_certain, claim.n_wrong)
+    assert slow.risk_upper == claim.risk_upper_iid
+    assert "slow" in summary(done)
+    metrics = mlflow.get_run(done.run_id).data.metrics
+    assert metrics["p_value/slow"] == claim.p_value
+    assert metrics["risk/slow"] == slow.risk
+    draw_mixture(2000, seed=9).to_parquet("fresh.parquet")
+    rows = {"data": "fresh.parquet", "label": "label"}
+    measured = scrib_mlflow.evaluate(done.model_uri, **rows)
+    assert measured.report.by_risk_group["slow"].n_wrong > 0
+    gated = scrib_mlflow.gate(done.model_uri, **rows)
+    assert gated.decision.passed
+    assert gated.decision.policy.risk_groups == record.risk_groups
+    assert [check.name for check in gated.decision.checks].count("target of slow") == 1
+    stricter = {"slow": (["hard", "middle"], 0.05)}
+    gated = scrib_mlflow.gate(done.model_uri, risk_groups=stricter)
+    assert [c.name for c in gated.decision.checks if not c.passed] == ["target of slow"]
+    gated = scrib_mlflow.gate(
+        done.model_uri, **rows, evidence="fresh", risk_targets=0.2, risk_groups=GROUPS
+    )
+    assert [claim.name for claim in gated.decision.fresh.certificate.claims] == [*CLASSES, "slow"]
+
+
+def test_classes_that_share_a_target_reach_the_fit_of_the_paper(mixture):
+    record = calibrate(risk_groups=GROUPS, mode="paper", rule="optimal").classifier
+    assert [fit.name for fit in record.fit.constraints] == [*CLASSES, "slow"]
+    assert record.fit_report.by_risk_group["slow"].risk <= 0.1
+
+
+def add_weights(name, **changes):
+    rows = pd.read_parquet(name)
+    weights = {"w": np.where(rows["x0"] > 0, 2.0, 1.0)}
+    rows.assign(**(weights | changes)).to_parquet(name)
+
+
+def test_weighted_rows_are_fitted_tested_by_bets_and_gated(mixture):
+    add_weights("rows.parquet")
+    done = calibrate(weight="w", max_weight=2.5, risk_targets=0.2, key=None)
+    record = done.classifier
+    assert record.certified
+    assert (record.weight, record.max_weight, record.gap) == ("w", 2.5, None)
+    rows = pd.read_parquet("rows.parquet")
+    hashes = pd.read_parquet(
+        mlflow.artifacts.download_artifacts(run_id=done.run_id, artifact_path="rows.parquet")
+    )
+    labels = np.array([CLASSES.index(name) for name in rows["label"]])
+    certify = np.isin(
+        case_hashes(rows[FEATURES], labels), hashes.query("part == 'certify'")["hash"]
+    )
+    held = rows[certify]
+    scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(held[FEATURES])
+    wanted = scrib_mlflow.certify_sets(
+        scores,
+        held["label"],
+        record.rule,
+        0.2,
+        classes=CLASSES,
+        sample_weight=held["w"],
+        max_weight=2.5,
+    )
+    for claim, own in zip(record.certificate.claims, wanted.claims, strict=True):
+        assert claim.log_capital == pytest.approx(own.log_capital)
+        assert claim.p_value == pytest.approx(math.exp(-max(claim.log_capital, 0)))
+        assert claim.risk == pytest.approx(own.risk)
+        assert math.isnan(claim.risk_upper)
+    sets = scrib_mlflow.predict_sets(scores, record.rule)
+    rate = 1 - np.average(sets.sum(axis=1) == 1, weights=held["w"])
+    assert record.certify_report.abstention_rate == pytest.approx(rate)
+    assert record.certify_report.n == len(held)
+    assert "weighted by w, and hold if none weighs more than 2.5" in summary(done)
+    gated = scrib_mlflow.gate(done.model_uri)
+    assert gated.decision.passed
+    (held_by,) = [each.detail for each in gated.decision.checks if each.name == "certified"]
+    assert "rows weighted by w" in held_by
+    with pytest.raises(ScribError, match="certified for rows weighted by 'w'"):
+        scrib_mlflow.gate(done.model_uri, data="rows.parquet", label="label")
+    draw_mixture(500, seed=9).to_parquet("fresh.parquet")
+    measured = scrib_mlflow.evaluate(done.model_uri, "fresh.parquet", "label")
+    assert measured.report.n == 500
+    forged = [replace(claim, log_capital=1e4) for claim in record.certificate.claims]
+    worse = replace(record, certificate=replace(record.certificate, claims=tuple(forged)))
+    assert "counts do not give" in find_damage(worse, "", {})
+    assert find_damage(replace(record, weight=None), "", {}) != ""
+    assert find_damage(record, "", {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "words"),
+    [
+        ({"max_weight": 1.5}, {}, "a row of data weighs 2, more than max_weight = 1.5"),
+        ({"max_weight": 2}, {"w": "much"}, "column 'w' of data holds no numbers"),
+        ({"max_weight": 2}, {"w": -1.0}, "data has the weight -1 in row 0"),
+        ({}, {}, "max_weight is missing"),
+        ({"max_weight": 2, "group": "x0"}, {}, "groups and weights, which no certificate"),
+        ({"max_weight": 2, "path_data": "rows.parquet"}, {}, "rows without labels have no"),
+        ({"max_weight": 2, "mode": "paper"}, {}, "weight is for mode=certified"),
+        ({"max_weight": 2, "engine": "spark"}, {}, "weight needs engine=local"),
+    ],
+)
+def test_weights_that_nothing_covers_are_refused(mixture, options, changes, words):
+    add_weights("rows.parquet", **changes)
+    with pytest.raises(ScribError, match=words):
+        calibrate(weight="w", **options)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"risk_groups": "{a: {classes: [hard], target: 2}}"}, r"risk_groups.a.target is '2'"),
+        ({"risk_groups": "{a: {classes: [], target: 0.1}}"}, r"risk_groups.a.classes is \[\]"),
+        ({"risk_groups": "{a: {target: 0.1}}"}, r"risk_groups.a.classes is missing"),
+        ({"risk_groups": "{a: {classes: [soft], target: 0.1}}"}, "unknown class 'soft'"),
+        ({"risk_groups": "{easy: {classes: [hard], target: 0.1}}"}, "take another name"),
+        ({"risk_groups": "{overall: {classes: [hard], target: 0.1}}"}, "take another name"),
         ({"mode": "paper", "certify_fraction": 0.5}, "certify_fraction is for mode=certified"),
         ({"mode": "paper", "group": "x0"}, "group is for mode=certified"),
         ({"mode": "paper", "require_certificate": True}, "require_certificate needs"),

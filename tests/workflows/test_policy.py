@@ -15,7 +15,7 @@ from scrib_mlflow.core.rules import Fit
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.options import Gate
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, DataRecord, LedgerEntry, ScoreSource
+from scrib_mlflow.records import Base, DataRecord, LedgerEntry, RiskGroup, ScoreSource
 from scrib_mlflow.results import Fresh, PathRecord, Policy, SetClassifier
 from scrib_mlflow.workflows.gate import make_policy
 from scrib_mlflow.workflows.policy import decide, find_damage
@@ -156,10 +156,28 @@ OVERALL = replace(
         WAIVED.certificate,
         claims=(
             *WAIVED.certificate.claims,
-            claim("overall", target=0.04, n_wrong=1, p_value=P_OVERALL),
+            claim("overall", classes=CLASSES, target=0.04, n_wrong=1, p_value=P_OVERALL),
         ),
     ),
 )
+
+TOGETHER = replace(  # two classes have one target, and one of them no other
+    WAIVED,
+    risk_groups={"slow": RiskGroup(classes=("middle", "hard"), target=0.04)},
+    certificate=replace(
+        WAIVED.certificate,
+        claims=(
+            *WAIVED.certificate.claims,
+            claim("slow", classes=("hard", "middle"), target=0.04, n_wrong=1, p_value=P_OVERALL),
+        ),
+    ),
+)
+
+
+def together(target, *names):
+    """Return a policy that asks about classes together, and about none by itself."""
+    group = RiskGroup(classes=names, target=target)
+    return asking(risk_targets={}, risk_groups={"some": group})
 
 
 def by_groups(**options):
@@ -433,6 +451,36 @@ def test_damaged_files_are_refused_whatever_the_evidence():
             *(OVERALL, asking(overall_target=0.03), None, "overall target", False, ["4.0 %"]),
             id="stricter than the own overall target",
         ),
+        # risk groups: follow from a certified one and from classes, as long as they do not overlap
+        pytest.param(
+            *(TOGETHER, together(0.05, "hard", "middle"), None, "target of some", True, ["4.0 %"]),
+            id="risk group that is certified",
+        ),
+        pytest.param(
+            *(TOGETHER, together(0.03, "hard", "middle"), None, "target of some", False, ["4.0 %"]),
+            id="risk group, stricter than certified",
+        ),
+        pytest.param(
+            *(TOGETHER, together(0.1, *CLASSES), None, "target of some", True, ["10.0 %"]),
+            id="risk group and a class beside it",
+        ),
+        pytest.param(
+            *(TOGETHER, together(0.2, "easy", "hard"), None, "target of some", False, ["nothing"]),
+            id="part of a certified risk group proves nothing",
+        ),
+        pytest.param(
+            *(TOGETHER, asking(overall_target=0.1), None, "overall target", True, ["10.0 %"]),
+            id="overall from a risk group and a class",
+        ),
+        pytest.param(
+            *(RECORD, together(0.1, "easy", "hard"), None, "target of some", True, ["10.0 %"]),
+            id="risk group that follows from its classes",
+        ),
+        pytest.param(
+            replace(RECORD, risk_targets={**RECORD.risk_targets, "hard": NAN}),
+            *(together(0.2, *CLASSES), None, "target of some", False, ["nothing"]),
+            id="risk group with an undefined target in it",
+        ),
         # repeats: said, never refused
         pytest.param(
             replace(RECORD, n_shared=1200),
@@ -653,6 +701,7 @@ DIGEST = "d732c6be860e019351f99173fa6ae612"  # b2sum --length 128, of "text"
         pytest.param(REFUSED, id="certificate that did not pass"),
         pytest.param(WAIVED, id="waived class"),
         pytest.param(OVERALL, id="overall target"),
+        pytest.param(TOGETHER, id="risk group"),
         *(pytest.param(record, id=f"groups, {test}") for test, record in GROUPED.items()),
         pytest.param(UNCAPPED, id="groups before there was a cap"),
         pytest.param(certified_like(p_value=P + 1e-12), id="p-value of another machine"),
@@ -679,6 +728,14 @@ def test_whole_records_have_no_damage(record):
         ),
         pytest.param(
             replace(RECORD, overall_target=0.2), "targets of its certificate", id="overall added"
+        ),
+        pytest.param(
+            replace(TOGETHER, risk_groups={}), "targets of its certificate", id="risk group lost"
+        ),
+        pytest.param(
+            replace(TOGETHER, risk_groups={"slow": RiskGroup(classes=CLASSES, target=0.04)}),
+            "targets of its certificate",
+            id="risk group of other classes",
         ),
         pytest.param(
             replace(OVERALL, overall_target=0.01),
@@ -798,6 +855,27 @@ def policy_of(record=RECORD, **options):
             {},
             {"risk_targets": WAIVED.risk_targets, "overall_target": 0.04},
             id="overall target of the version",
+        ),
+        pytest.param(
+            TOGETHER,
+            {},
+            {"risk_targets": WAIVED.risk_targets, "risk_groups": TOGETHER.risk_groups},
+            id="risk group of the version",
+        ),
+        pytest.param(
+            TOGETHER,
+            {"risk_groups": "{fast: {classes: [easy, middle], target: 0.3}}"},
+            {
+                "risk_targets": WAIVED.risk_targets,
+                "risk_groups": {"fast": RiskGroup(classes=("easy", "middle"), target=0.3)},
+            },
+            id="risk group of the policy",
+        ),
+        pytest.param(
+            TOGETHER,
+            {"risk_targets": 0.1},
+            {"risk_groups": {}},
+            id="targets of the policy alone, without risk groups",
         ),
         pytest.param(
             OVERALL,

@@ -1,6 +1,6 @@
 """The certificate: split the rows, draw a path of rules, test it in a fixed order."""
 
-from scrib_mlflow.core.certificate.certified import CertifiedFit, fit_certified
+from scrib_mlflow.core.certificate.certified import CertifiedFit, expected_rows, fit_certified
 from scrib_mlflow.core.certificate.claims import (
     Certificate,
     Claim,
@@ -24,6 +24,7 @@ __all__ = [
     "certify_path",
     "certify_sets",
     "draw_path",
+    "expected_rows",
     "fit_certified",
     "make_certificate",
     "make_plan",

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate.claims import (
@@ -30,7 +31,7 @@ from scrib_mlflow.core.certificate.split import (
     split_rows,
     testing_order,
 )
-from scrib_mlflow.core.groups import TestName, choose_group_test
+from scrib_mlflow.core.groups import GroupTest, TestName, choose_group_test
 from scrib_mlflow.core.inputs import Floats, Labels, Progress
 from scrib_mlflow.core.loss import ERROR_WEIGHT
 from scrib_mlflow.core.optimal import fit_optimal
@@ -159,8 +160,6 @@ def fit_certified(
     fit_groups, certify_groups = (None, None) if codes is None else (codes[fit], codes[certify])
     options = group_test, group_cap, max_group_rows
     how = choose_group_test(fit_groups, rows.labels[fit], constraints, *options)
-    # Bets on weighted rows prove about as much as the rows that weight / max_weight would keep.
-    worth = len(certify) * (1.0 if shares is None else float(shares[fit].mean()))
     if path_scores is not None:
         path_scores = inputs.check_scores(path_scores)
         _check_unseen(path_scores, rows.scores[certify])
@@ -171,7 +170,9 @@ def fit_certified(
         fit_labels,
         risk_targets,
         rule=rule,
-        certify_rows=max(int(worth), 1),
+        certify_rows=expected_rows(
+            len(certify), level, None if shares is None else shares[fit], how
+        ),
         classes=names,
         overall_target=overall_target,
         risk_groups=risk_groups,
@@ -240,6 +241,20 @@ def fit_certified(
         certify_rows=len(certify),
         seed=seed,
     )
+
+
+def expected_rows(
+    certify_rows: int, level: float, shares: Floats | None, group_test: GroupTest | None
+) -> int:
+    """Return how many rows of a binomial test the certify rows are worth to a path.
+
+    A bet needs log(1 / level) of evidence where the quantile z of a test needs z^2 / 2. Weighted
+    rows are worth those that a chance of weight / max_weight would keep, as fit rows say.
+    """
+    worth = certify_rows * (1.0 if shares is None else float(shares.mean()))
+    if shares is not None or (group_test is not None and group_test.exact):
+        worth *= special.ndtri(level) ** 2 / (2 * -np.log(level))
+    return max(int(worth), 1)
 
 
 def deploy(

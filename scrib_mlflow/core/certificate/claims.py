@@ -70,6 +70,7 @@ class Claim:
     n_tested: int | None = None  # certain rows that the acceptance plan tests; None if groups do
     n_tested_wrong: int | None = None  # of these
     group_sums: ClaimSums | None = None  # from which the p-value follows
+    log_capital: float | None = None  # of the bets on weighted rows, from which it follows there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +187,7 @@ def make_certificate(
     """Return the certificate that the counts of certify rows give."""
     p = p_values(tally, constraints, level=level)
     passed = passes(tally, p, level)
+    capital = None if tally.bets is None else bet_capital(tally.bets.winnings)
     numbers = _numbers(tally, constraints, level)
     groups, tested = tally.groups, tally.tested
     how = None if groups is None else groups.test
@@ -211,6 +213,7 @@ def make_certificate(
                 n_tested=None if tested is None else int(tested.n[c]),
                 n_tested_wrong=None if tested is None else int(tested.n_wrong[c]),
                 group_sums=None if groups is None else _claim_sums(groups, c, constraint.target),
+                log_capital=None if capital is None else float(capital[c]),
                 **{  # NAN, so that results equal themselves
                     name: NAN if np.isnan(values[c]) else float(values[c])
                     for name, values in numbers.items()
@@ -244,7 +247,8 @@ def _numbers(tally: Tally, constraints: Sequence[Constraint], level: float) -> d
     unknown = np.full(len(certain), NAN)
     if tally.bets is not None:
         bounds = ("risk_upper", "risk_upper_simultaneous", "risk_upper_kl")
-        return {"risk": tally.bets.risk} | dict.fromkeys(bounds, unknown)
+        of_rows = {"risk": tally.bets.risk, "n_effective": tally.bets.worth}
+        return of_rows | dict.fromkeys(bounds, unknown)
     # Counts of disjoint classes are independent where rows are; elsewhere the levels add up.
     members = [j for claim in claimed(constraints) for j in claim.classes]
     each = level / max(len(certain), 1)
@@ -291,6 +295,7 @@ class Bets(NamedTuple):
 
     winnings: Floats  # (c, bets) logarithms
     risk: Floats  # (c,) NaN without certain rows
+    worth: Floats  # (c,) certain rows of the highest weight that theirs add up to
 
 
 class Grouped(NamedTuple):
@@ -386,12 +391,14 @@ def tally_answers(
             n_certain, n_wrong, certain, wrong, labels, constraints, members, plan
         )
         return Tally(n, n_certain, n_wrong, tested=tested)
-    winnings, risks = [], []
+    winnings, risks, worth = [], [], []
     rows = (member[labels] & certain for member in members.astype(np.bool_))
     for of, target in zip(rows, claim_targets(constraints), strict=True):
         winnings.append(log_winnings(weights[of], wrong[of], target))
-        risks.append(np.average(wrong[of], weights=weights[of]) if of.any() else NAN)
-    return Tally(n, n_certain, n_wrong, bets=Bets(np.array(winnings), np.array(risks)))
+        worth.append(weights[of].sum())
+        risks.append(np.average(wrong[of], weights=weights[of]) if worth[-1] > 0 else NAN)
+    bets = Bets(*(np.array(values, dtype=np.float64) for values in (winnings, risks, worth)))
+    return Tally(n, n_certain, n_wrong, bets=bets)
 
 
 def log_winnings(
@@ -440,6 +447,10 @@ def group_test_of(certificate: Certificate | None) -> GroupTest | None:
 def recomputed_p_value(claim: Claim, level: float) -> float:
     """Return the p-value that a claim's own counts give; 1 where they cannot be true."""
     sums, target = claim.group_sums, claim.target
+    if claim.log_capital is not None:
+        right = claim.n_certain - claim.n_wrong  # at most as if all of them had the highest weight
+        most = right * np.log1p(SHARES.max() * target / (1 - target))
+        return float(np.exp(-max(claim.log_capital, 0.0))) if claim.log_capital <= most else 1.0
     if sums is None:
         n, wrong = claim.n_certain, claim.n_wrong
         if claim.n_tested is not None and claim.n_tested_wrong is not None:
@@ -468,8 +479,12 @@ def recomputed_p_value(claim: Claim, level: float) -> float:
 
 def bet_p_values(winnings: Floats) -> Floats:
     """Return p-values from the log winnings (c, bets) of each claim."""
-    evidence = special.logsumexp(winnings, axis=1) - np.log(winnings.shape[1])
-    return np.exp(-np.maximum(evidence, 0.0))
+    return np.exp(-np.maximum(bet_capital(winnings), 0.0))
+
+
+def bet_capital(winnings: Floats) -> Floats:
+    """Return (c,) the logarithm of what all bets together made of 1."""
+    return special.logsumexp(winnings, axis=1) - np.log(winnings.shape[1])
 
 
 def _worth(tally: Tally, level: float) -> list[tuple[Floats, Floats]]:
@@ -596,6 +611,11 @@ def explain(claim: Claim) -> str:
         return "no rows"
     if claim.status == "too few groups":
         return f"only {claim.n_groups} groups with certain rows"
+    if claim.log_capital is not None:
+        return (
+            f"weighted risk {percent(claim.risk)} of {claim.n_certain:,} certain rows, which do "
+            f"not prove the target {percent(claim.target)}"
+        )
     return (
         f"{claim.n_wrong:,} of {claim.n_certain:,} certain rows wrong, upper bound "
         f"{percent(claim.risk_upper)} above the target {percent(claim.target)}"
