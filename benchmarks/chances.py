@@ -6,6 +6,7 @@ rows are drawn, with replacement, from all other rows of the set, so that the tr
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, predict_sets
 from scrib_mlflow.core.bounds import allowed_errors
 from scrib_mlflow.core.certificate.split import share
+from scrib_mlflow.core.loss import ERROR_WEIGHT
 from scrib_mlflow.core.targets import RuleName
 from scrib_mlflow.synthetic import draw_scores
 
@@ -66,6 +68,8 @@ class Result(NamedTuple):
     abstention: float  # where certified; NaN without
     expected: float  # abstention, 1 where not certified
     false: float  # certified with a true risk above its target
+    wrong: float  # answers, where certified
+    top1_wrong: float  # top-1's on the same rows
 
 
 def run(folder: Path | None, *, quick: bool) -> None:
@@ -73,7 +77,10 @@ def run(folder: Path | None, *, quick: bool) -> None:
     print_table(
         f"Predicted chance of the first rule, certified rates, abstention: {CONFIDENCE:.0%}, "
         f"{FEW_PATHS if quick else PATHS} paths, {DRAWS} draws of certify rows for each",
-        ["rows", "rule", "predicted", "certified", "by all rows", "abstains", "E", "false"],
+        [
+            *("rows", "rule", "error weight", "predicted", "certified", "by all rows", "abstains"),
+            *("E", "false", "wrong", "top-1"),
+        ],
         table_rows(folder, FEW_PATHS if quick else PATHS),
     )
 
@@ -85,12 +92,12 @@ def table_rows(folder: Path | None, paths: int) -> Iterator[Sequence[str]]:
         outputs = saved.get(case.outputs) or _made(case.outputs)
         if outputs is None:
             continue
-        for rule in RULES:
-            progress(f"chances: {case.name}, {rule}")
+        for rule, weight in itertools.product(RULES, (0.0, ERROR_WEIGHT)):
+            progress(f"chances: {case.name}, {rule}, error weight {weight:g}")
             seeds = range(FIRST_SEED, FIRST_SEED + paths)
-            found = [follow(outputs, case, rule, seed) for seed in seeds]
+            found = [follow(outputs, case, rule, weight, seed) for seed in seeds]
             means = [np.nanmean(column) for column in zip(*found, strict=True)]
-            yield case.name, rule, *(f"{mean:.3f}" for mean in means)
+            yield case.name, rule, f"{weight:g}", *(f"{mean:.3f}" for mean in means)
 
 
 def _made(name: str) -> Outputs | None:
@@ -122,7 +129,7 @@ def _made(name: str) -> Outputs | None:
     return Outputs(name, model.predict_proba(features[TRAINING:]), labels[TRAINING:])
 
 
-def follow(outputs: Outputs, case: Case, rule: RuleName, seed: int) -> Result:
+def follow(outputs: Outputs, case: Case, rule: RuleName, weight: float, seed: int) -> Result:
     """Draw a path, and test it on many draws of certify rows."""
     scores, labels, k = outputs.scores, outputs.labels, outputs.scores.shape[1]
     random = np.random.default_rng(seed)
@@ -140,17 +147,20 @@ def follow(outputs: Outputs, case: Case, rule: RuleName, seed: int) -> Result:
         certify_rows=int(sizes.sum()),
         classes=names,
         waive=case.waive,
+        error_weight=weight,
         threads=1,
     )
     others, truth = scores[~fitting], labels[~fitting]
     of_class = {j: np.flatnonzero(truth == j) for j in range(k) if names[j] not in case.waive}
-    steps = []  # certain and wrong rows, abstention, and whether a true risk is above its target
+    top1 = others.argmax(axis=1) != truth
+    steps = []  # certain and wrong rows, abstention, whether a true risk is above its target, wrong
     for step in path.steps:
         sets = predict_sets(others, step.rule)
         certain = sets.sum(axis=1) == 1
         wrong = certain & ~sets[np.arange(len(truth)), truth]
         bad = any(wrong[of].sum() > case.target * certain[of].sum() for of in of_class.values())
-        steps.append((certain, wrong, 1.0 - certain.mean(), bad))
+        rates = (wrong[certain].mean(), top1[certain].mean()) if certain.any() else (np.nan,) * 2
+        steps.append((certain, wrong, 1.0 - certain.mean(), bad, *rates))
     allowed = allowed_errors(case.target, int(sizes.max()), CONFIDENCE)
     accepted = np.searchsorted(allowed, allowed)  # the rows that an acceptance plan tests
     last: list[list[int]] = [[], []]  # step that passed last, by plan and by all rows
@@ -162,6 +172,7 @@ def follow(outputs: Outputs, case: Case, rule: RuleName, seed: int) -> Result:
     false = np.array([step[3] for step in steps] + [False])
     ends, ends_by_all = (np.array(found) for found in last)
     passed = ends >= 0
+    wrongs, tops = (np.array([step[i] for step in steps])[ends[passed]] for i in (4, 5))
     return Result(
         predicted=path.steps[0].power,
         certified=float(passed.mean()),
@@ -169,6 +180,8 @@ def follow(outputs: Outputs, case: Case, rule: RuleName, seed: int) -> Result:
         abstention=float(abstains[ends[passed]].mean()) if passed.any() else np.nan,
         expected=float(abstains[ends].mean()),
         false=float(false[ends].mean()),
+        wrong=float(wrongs.mean()) if passed.any() else np.nan,
+        top1_wrong=float(tops.mean()) if passed.any() else np.nan,
     )
 
 
