@@ -382,6 +382,23 @@ def test_weighted_rows_are_fitted_tested_by_bets_and_gated(mixture):
     assert find_damage(record, "", {}) == ""
 
 
+def test_a_shared_target_or_weights_that_fail_are_told(mixture):
+    add_weights("rows.parquet")
+    done = calibrate(risk_groups="{slow: {classes: [hard, middle], target: 0.002}}")
+    record = done.classifier
+    assert not record.certified
+    assert record.advice.targets["slow"] > 0.002
+    assert record.advice.targets["easy"] == 0.1
+    assert "slow at" in summary(done)
+    done = calibrate(weight="w", max_weight=2, risk_targets=0.005)
+    assert not done.classifier.certified
+    assert {claim.log_capital is None for claim in done.classifier.certificate.claims} == {False}
+    gated = scrib_mlflow.gate(done.model_uri)
+    assert not gated.decision.passed
+    (why,) = [each.detail for each in gated.decision.checks if each.name == "certified"]
+    assert "weighted risk" in why
+
+
 @pytest.mark.parametrize(
     ("options", "changes", "words"),
     [
