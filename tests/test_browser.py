@@ -88,7 +88,8 @@ def stored_cells(done, folder):
     """Return what scrib.json says, as the table should show it."""
     with using(f"sqlite:///{folder / 'mlflow.db'}", folder):
         text = mlflow.artifacts.load_text(f"runs:/{done.run_id}/scrib.json")
-    claims = json.loads(text)["certificate"]["claims"]
+    stored = json.loads(text)
+    claims, measured = stored["certificate"]["claims"], stored["certify_report"]["by_class"]
     return [
         [
             claim["name"],
@@ -96,6 +97,8 @@ def stored_cells(done, folder):
             f"{claim['n_certain']:,}",
             f"{claim['n_wrong']:,}",
             f"{100 * claim['risk']:.1f} %",
+            f"{100 * measured[claim['name']]['top1_risk_certain']:.1f} %",
+            f"{100 * measured[claim['name']]['top1_risk']:.1f} %",
             f"{100 * claim['risk_upper']:.1f} %",
             f"{100 * claim['target']:.1f} %",
             claim["status"],
@@ -116,7 +119,7 @@ def test_the_report_opens_from_disk_and_shows_the_certificate(site, browser, sch
     place = report_file(done, folder).as_uri()
     visit = Visit(browser, scheme)
     visit.page.goto(place)
-    assert [row[:8] for row in certificate_cells(visit.page)] == stored_cells(done, folder)
+    assert [row[:10] for row in certificate_cells(visit.page)] == stored_cells(done, folder)
     assert visit.requests == [place]
     assert visit.complaints == []
     ink, paper = brightness(visit.page, "color"), brightness(visit.page, "backgroundColor")
@@ -138,7 +141,7 @@ def test_the_report_is_shown_in_the_artifact_pane_of_mlflow(site, browser):
     visit.page.goto(f"{address}/#/experiments/0/runs/{done.run_id}/artifacts/report.html")
     pane = visit.page.wait_for_selector("iframe", timeout=SECONDS).content_frame()
     pane.wait_for_selector("#certificate-table", timeout=SECONDS)
-    assert [row[:8] for row in certificate_cells(pane)] == stored_cells(done, folder)
+    assert [row[:10] for row in certificate_cells(pane)] == stored_cells(done, folder)
     assert pane.locator("h1").inner_text().startswith("Certified: at confidence 95 %")
     # The pane shows a blob that MLflow's own page has made; whatever that page says and asks for
     # itself stays on this server, and is not the report's.

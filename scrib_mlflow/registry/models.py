@@ -252,6 +252,12 @@ def register(
     return version
 
 
+def is_certified(name: str, alias: str) -> bool:
+    """Return whether the version that has an alias is certified."""
+    held = _alias(mlflow.MlflowClient(), name, alias)
+    return held is not None and held.tags.get("scrib.certified") == "true"
+
+
 def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
     """Return the version that an alias is on, None where there is none."""
     with suppress(MlflowException):

@@ -79,7 +79,7 @@ class Calibration:
 
     name: str
     version: str
-    alias: str  # "" where it was to be certified and is not
+    alias: str  # "" where it is not certified, and the version that has the alias is
     model_uri: str
     run_id: str
     classifier: SetClassifier
@@ -263,10 +263,10 @@ def register_logged(
 ) -> Calibration:
     """Register the set classifier that a run has logged.
 
-    One that was to be certified and is not gets no alias: whoever has it may be better.
+    One that was to be certified and is not takes no alias from a certified version.
     """
     if stored.record.mode == "certified" and not stored.record.certified:
-        alias = ""
+        alias = "" if models.is_certified(name, alias) else alias
     version = models.register(
         logged_uri,
         name,

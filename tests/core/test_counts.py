@@ -10,7 +10,7 @@ from scrib_mlflow import evaluate_sets
 from scrib_mlflow.core import groups, inputs
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.counts import add_counts, count_sets
-from scrib_mlflow.core.reports import report_counts
+from scrib_mlflow.core.reports import count_top1, report_counts
 from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.serving import threshold_sets
 from scrib_mlflow.synthetic import draw_scores
@@ -73,6 +73,8 @@ def test_counts_of_parts_add_up_to_those_of_all_rows_and_so_does_their_report(se
     by_class, empty, size = naive_counts(scores, labels, thresholds)
     np.testing.assert_array_equal(found[:4], by_class)
     assert found[4:] == (by_class[1].sum(), empty, size)
-    report = report_counts(found, tuple("01234"), 0.9, counted=True)
+    certain = threshold_sets(scores, thresholds).sum(axis=1) == 1
+    top1 = count_top1(scores, labels, certain, np.ones(90))
+    report = report_counts(found, tuple("01234"), 0.9, counted=True, top1=top1)
     assert report == evaluate_sets(scores, labels, thresholds, confidence=0.9)
     assert np.isnan(report_counts(found, tuple("01234"), 0.9, counted=False).overall_risk_upper)

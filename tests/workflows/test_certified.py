@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from mlflow.exceptions import MlflowException
 from scipy import stats
 
 import scrib_mlflow
@@ -109,9 +108,11 @@ def test_what_cannot_be_certified_is_registered_as_such_with_reasons(mixture):
     path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
     assert record.rule not in [step.rule for step in path.steps]  # but fitted to the targets
     assert record.advice is None  # more rows are needed first
-    assert done.alias == ""
-    with pytest.raises(MlflowException):
-        mlflow.MlflowClient().get_model_version_by_alias(done.name, "candidate")
+    assert done.alias == "candidate"
+    assert calibrate().alias == "candidate"
+    assert calibrate(risk_targets={"hard": 0.001, "default": 0.1}).alias == ""
+    held = mlflow.MlflowClient().get_model_version_by_alias(done.name, "candidate")
+    assert held.version == 2
 
 
 def test_where_nothing_passes_fit_rows_say_which_target_is_in_the_way(mixture):

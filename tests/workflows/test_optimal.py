@@ -214,7 +214,9 @@ def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
         assert metrics["abstention_bound"] == gap["bound"]
         assert metrics["abstention_bound_at_risks"] == gap["bound_at_risks"]
         assert metrics["abstention_rate"] == pytest.approx(gap["abstention_rate"])
-        assert gap["bound"] < gap["bound_at_risks"] <= gap["abstention_rate"]
+        cost = gap["abstention_rate"] + gap["error_weight"] * gap["wrong_rate"]
+        assert metrics["cost_rate"] == pytest.approx(cost)
+        assert gap["bound"] < gap["bound_at_risks"] <= cost + 0.005
         assert "the best possible at the targets is" in found.description
         assert ("names at least two candidates" in found.description) == (kind == "optimal")
         names = {each.path for each in client.list_artifacts(found.run_id, "figures")}

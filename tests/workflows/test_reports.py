@@ -57,8 +57,8 @@ def test_the_report_of_a_calibration_shows_its_certificate_and_what_was_run():
     for row, claim in zip(read_tables(text)[0][1:], claims, strict=True):
         assert row[0] == claim["name"]
         assert row[1:4] == [str(claim[name]) for name in ("n", "n_certain", "n_wrong")]
-        assert row[5] == f"{100 * claim['risk_upper']:.1f} %"
-        assert row[7] == claim["status"] == "certified"
+        assert row[7] == f"{100 * claim['risk_upper']:.1f} %"
+        assert row[9] == claim["status"] == "certified"
     told = Page(text).sections["run"]
     record = json.loads(load(run_id, "scrib.json"))
     for wanted in (record["fit_data"]["digest"], "base version 1", "seed", run_id, "numpy"):
@@ -84,7 +84,7 @@ def test_examples_are_rows_of_the_table_and_show_none_of_its_inputs():
     for row, label, *_ in table[1:]:
         assert rows["label"].iloc[int(row)] == label
         for value in rows[FEATURES].iloc[int(row)]:
-            assert f"{value:.3f}" not in Page(text).sections["examples"]
+            assert f"{value:.4f}" not in Page(text).sections["examples"]
 
 
 @pytest.mark.usefixtures("certified")
@@ -93,8 +93,8 @@ def test_mode_paper_is_stamped_as_not_certified_and_shows_no_bounds():
     assert "calibrate: base-scrib not certified: mode=paper" in words(text)
     assert "Not certified: mode=paper measures the rows that it has fitted" in words(text)
     for row in read_tables(text)[0][1:]:
-        assert row[5] == "-"
-        assert row[7] in {"nothing proved", "risk above target"}
+        assert row[7] == "-"
+        assert row[9] in {"nothing proved", "risk above target"}
 
 
 @pytest.mark.usefixtures("certified")
@@ -107,12 +107,12 @@ def test_an_evaluation_claims_its_bounds_and_no_more():
         found = done.report.by_class[row[0]]
         assert row[1:4] == [f"{n:,}" for n in (found.n, found.n_certain, found.n_wrong)]
         within = found.risk_upper <= 0.1
-        assert (row[7] == "bound within target") == within
+        assert (row[9] == "bound within target") == within
     assert "Each upper bound holds by itself at confidence 0.95" in words(text)
     seen = scrib_mlflow.evaluate(f"models:/{NAME}/1", "rows.parquet", "label")
     text = load(seen.run_id)
     assert "Nothing is proved: these are the rows of its calibration" in words(text)
-    assert {row[7] for row in read_tables(text)[0][1:]} <= {"nothing proved", "risk above target"}
+    assert {row[9] for row in read_tables(text)[0][1:]} <= {"nothing proved", "risk above target"}
 
 
 @pytest.mark.usefixtures("certified")
@@ -135,7 +135,7 @@ def test_a_gate_shows_its_checks_and_the_fresh_rows():
     assert figures(done.run_id) == FIGURES
     checks, claims = read_tables(text)[:2]
     assert [row[:2] for row in checks[1:]] == [[check.name, "ok"] for check in done.decision.checks]
-    assert {row[7] for row in claims[1:]} == {"not refuted"}
+    assert {row[9] for row in claims[1:]} == {"not refuted"}
     assert "Passed: the alias champion is on version 1 (new)." in words(text)
 
 
@@ -157,7 +157,7 @@ def test_a_changed_version_is_not_said_to_be_certified():
     text = load(done.run_id)
     assert "Do not rely on what its scrib.json says" in words(text)
     assert "Certified" not in words(text)
-    assert {row[7] for row in read_tables(text)[1][1:]} == {"not as registered"}
+    assert {row[9] for row in read_tables(text)[1][1:]} == {"not as registered"}
 
 
 @pytest.mark.usefixtures("certified")
@@ -182,7 +182,7 @@ def test_a_policy_stricter_than_the_version_is_not_said_to_stand_unrefuted():
     )
     assert not done.decision.passed
     claims = read_tables(load(done.run_id))[1]
-    assert {(row[6], row[7]) for row in claims[1:]} == {("10.0 %", "not refuted")}
+    assert {(row[8], row[9]) for row in claims[1:]} == {("10.0 %", "not refuted")}
     table = [line.split() for line in summary(done).splitlines() if "not refuted" in line]
     assert [row[-6:-4] for row in table[-3:]] == [["10.0", "%"]] * 3
 
@@ -194,7 +194,7 @@ def test_rows_that_were_partly_fitted_prove_nothing():
     done = scrib_mlflow.evaluate(f"models:/{NAME}/1", "mixed.parquet", "label")
     assert not done.fitted
     text = load(done.run_id)
-    assert {row[7] for row in read_tables(text)[0][1:]} <= {"nothing proved", "risk above target"}
+    assert {row[9] for row in read_tables(text)[0][1:]} <= {"nothing proved", "risk above target"}
     assert "upper bound is within" not in words(text)
 
 
