@@ -178,7 +178,9 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
     assert lines[0].startswith("Not certified")
     assert "base-scrib version 1, alias candidate, answers" in done.stdout
     assert "of the 281 certify rows" in done.stdout
-    assert "what would help  Class " in done.stdout
+    assert "what would help  " in done.stdout
+    assert "a certificate has a predicted chance" in done.stdout
+    assert "scrib_mlflow frontier" in done.stdout
     looked = invoke(
         *("evaluate", "--model_uri", "models:/base-scrib/1", "--data", "rows.csv"),
         *("--label", "label"),

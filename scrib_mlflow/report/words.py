@@ -242,7 +242,7 @@ def calibration_summary(
     if facts.reasons:
         words = [*facts.reasons[:MOST_STEPS]]
         words += ["More in the report."] if len(facts.reasons) > MOST_STEPS else []
-        frontier = "python -m scrib_mlflow frontier, with the same options, shows other targets"
+        frontier = "python -m scrib_mlflow frontier, with the same options, shows other targets."
         steps = [("what would help" * (j == 0), word) for j, word in enumerate([*words, frontier])]
     which = f", alias {alias}," if alias else " (the alias stays with a certified version)"
     summary = summarize(facts, f"{name} version {version}{which}", where, steps)
