@@ -15,7 +15,7 @@ from benchmarks import chances
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, fit_thresholds, predict_sets
 from scrib_mlflow.core.certificate import certify_path, tally_sets
-from scrib_mlflow.core.certificate.claims import p_values
+from scrib_mlflow.core.loss import ERROR_WEIGHT
 from scrib_mlflow.core.rules import Rule, ThresholdRule
 from scrib_mlflow.core.targets import RuleName, Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
@@ -25,15 +25,12 @@ Rules = Iterable[Rule]
 TARGET, CONFIDENCE = 0.1, 0.95
 NOISE = 3**0.5
 SIZES = (5_000, 10_000)
-REPETITIONS, PATH_REPETITIONS, FEW = 60, 300, 10
-GROUPED_REPETITIONS, GROUPED_FEW = 2_000, 300
+REPETITIONS, PATH_REPETITIONS, FEW = 60, 100, 10
 FRESH_ROWS, FRESH_SEED = 200_000, 1_000_003
 UNLABELLED_ROWS, UNLABELLED_SEED = 20_000, 2_000_003
 ROUNDING = 1e-4  # of the true risks
 PROCESSES = 2
 CLASSES = tuple("01234")
-GROUPS, CORRELATIONS = (10, 20, 30, 50, 100, 200), (0.02, 0.1, 0.2, 0.5)
-GROUP_ROWS = 60
 
 
 class Rows(NamedTuple):
@@ -63,15 +60,6 @@ def run(folder: Path | None, *, quick: bool) -> None:
         f"{CONFIDENCE:.0%}: given / false / abstention when given (repetitions)",
         ["procedure", *(f"N = {n:,}" for n in SIZES)],
         [[name, *(_cell(name, n, quick=quick) for n in SIZES)] for name in PROCEDURES],
-    )
-    repetitions = GROUPED_FEW if quick else GROUPED_REPETITIONS
-    progress("guarantee: groups")
-    print_table(
-        f"False certificates where the true risk is the target {TARGET:.0%}, groups of "
-        f"{GROUP_ROWS} certain rows, {repetitions:,} repetitions: by design effect / as if "
-        "independent",
-        ["groups", *(f"correlation {rho:g}" for rho in CORRELATIONS)],
-        [[str(m), *(grouped_cell(m, rho, repetitions) for rho in CORRELATIONS)] for m in GROUPS],
     )
     chances.run(folder, quick=quick)
 
@@ -125,14 +113,28 @@ def certify_bound(rows: Rows, _: int) -> Outcome:
 def follow_path(rows: Rows, _: int, rule: RuleName = "thresholds") -> Outcome:
     """Draw a path on three tenths, test it on the rest."""
     fit, certify = rows.split(0.3)
-    path = draw_path(*fit, TARGET, rule=rule, certify_rows=len(certify.labels), threads=1)
+    path = draw_path(
+        *fit,
+        TARGET,
+        rule=rule,
+        certify_rows=len(certify.labels),
+        error_weight=ERROR_WEIGHT,
+        threads=1,
+    )
     return _outcome(_certified([step.rule for step in path.steps], certify))
 
 
 def follow_distorted(rows: Rows, _: int, rule: RuleName = "thresholds") -> Outcome:
     """Do the same with scores that are too bold and lean to some classes."""
     fit, certify = Rows(distort(rows.scores), rows.labels).split(0.3)
-    path = draw_path(*fit, TARGET, rule=rule, certify_rows=len(certify.labels), threads=1)
+    path = draw_path(
+        *fit,
+        TARGET,
+        rule=rule,
+        certify_rows=len(certify.labels),
+        error_weight=ERROR_WEIGHT,
+        threads=1,
+    )
     return _outcome(_certified([step.rule for step in path.steps], certify), distort)
 
 
@@ -141,7 +143,13 @@ def follow_unlabelled(rows: Rows, seed: int, rule: RuleName = "thresholds") -> O
     fit, certify = rows.split(0.1)
     more, _ = draw_scores(UNLABELLED_ROWS, noise=NOISE, seed=UNLABELLED_SEED + seed)
     path = draw_path(
-        *fit, TARGET, rule=rule, certify_rows=len(certify.labels), path_scores=more, threads=1
+        *fit,
+        TARGET,
+        rule=rule,
+        certify_rows=len(certify.labels),
+        path_scores=more,
+        error_weight=ERROR_WEIGHT,
+        threads=1,
     )
     return _outcome(_certified([step.rule for step in path.steps], certify))
 
@@ -179,7 +187,16 @@ def _certified(rules: Rules, rows: Rows) -> Rule | None:
     rules = list(rules)
     claims = make_constraints(Targets(risk_targets=TARGET), CLASSES)
     tested = certify_path(
-        (tally_sets(predict_sets(rows.scores, rule), rows.labels, claims) for rule in rules),
+        (
+            tally_sets(
+                predict_sets(rows.scores, rule),
+                rows.labels,
+                claims,
+                order=np.arange(len(rows.labels)),  # rows are drawn in no order
+                level=1 - CONFIDENCE,
+            )
+            for rule in rules
+        ),
         claims,
         CLASSES,
         level=1 - CONFIDENCE,
@@ -202,22 +219,3 @@ def _outcome(rule: Rule | None, model: Callable[[Floats], Floats] | None = None)
 @cache
 def _fresh_scores() -> Floats:
     return draw_scores(FRESH_ROWS, noise=NOISE, seed=FRESH_SEED)[0]
-
-
-def grouped_cell(groups: int, correlation: float, repetitions: int) -> str:
-    """Return the rates of false certificates, groups heeded and not."""
-    random = np.random.default_rng([groups, round(100 * correlation)])
-    spread = 1 / correlation - 1
-    codes = np.repeat(np.arange(groups), GROUP_ROWS)
-    labels = np.zeros(len(codes), dtype=np.int32)
-    claims = make_constraints(Targets(risk_targets=TARGET), ("a", "b"))[:1]
-    found = np.zeros(2)
-    for _ in range(repetitions):
-        risks = random.beta(TARGET * spread, (1 - TARGET) * spread, groups)
-        wrong = random.random(len(codes)) < risks[codes]
-        sets = np.column_stack([~wrong, wrong])
-        for j, known in enumerate((codes, None)):
-            tally = tally_sets(sets, labels, claims, known)
-            found[j] += p_values(tally, claims, level=1 - CONFIDENCE)[0] <= 1 - CONFIDENCE
-    heeded, ignored = found / repetitions
-    return f"{heeded:.1%} / {ignored:.1%}"
