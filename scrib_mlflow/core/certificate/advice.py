@@ -14,9 +14,9 @@ from scrib_mlflow.core.certificate.path import Path
 
 WANTED = 0.8  # chance to pass that advice is for
 LOOSEST = 0.5  # target that is still worth proposing
-MOST_CLAIMS = 6  # whose targets are loosened one by one
-BISECTIONS = 4
-MORE_ROWS = (2, 4, 8, 16)  # times as many
+MOST_CLAIMS = 4  # whose targets are loosened one by one; each takes a path
+BISECTIONS = 3
+MORE_ROWS = (4, 16)  # times as many
 
 Draw = Callable[[Mapping[str, float], float], Path]  # from targets, and a factor of certify rows
 
