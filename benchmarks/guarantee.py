@@ -112,46 +112,35 @@ def certify_bound(rows: Rows, _: int) -> Outcome:
 
 def follow_path(rows: Rows, _: int, rule: RuleName = "thresholds") -> Outcome:
     """Draw a path on three tenths, test it on the rest."""
-    fit, certify = rows.split(0.3)
-    path = draw_path(
-        *fit,
-        TARGET,
-        rule=rule,
-        certify_rows=len(certify.labels),
-        error_weight=ERROR_WEIGHT,
-        threads=1,
-    )
-    return _outcome(_certified([step.rule for step in path.steps], certify))
+    return _outcome(_end_of_path(*rows.split(0.3), rule))
 
 
 def follow_distorted(rows: Rows, _: int, rule: RuleName = "thresholds") -> Outcome:
     """Do the same with scores that are too bold and lean to some classes."""
-    fit, certify = Rows(distort(rows.scores), rows.labels).split(0.3)
-    path = draw_path(
-        *fit,
-        TARGET,
-        rule=rule,
-        certify_rows=len(certify.labels),
-        error_weight=ERROR_WEIGHT,
-        threads=1,
-    )
-    return _outcome(_certified([step.rule for step in path.steps], certify), distort)
+    distorted = Rows(distort(rows.scores), rows.labels)
+    return _outcome(_end_of_path(*distorted.split(0.3), rule), distort)
 
 
 def follow_unlabelled(rows: Rows, seed: int, rule: RuleName = "thresholds") -> Outcome:
     """Draw the path on further rows without labels; a tenth of the labelled ones recalibrates."""
-    fit, certify = rows.split(0.1)
     more, _ = draw_scores(UNLABELLED_ROWS, noise=NOISE, seed=UNLABELLED_SEED + seed)
+    return _outcome(_end_of_path(*rows.split(0.1), rule, more))
+
+
+def _end_of_path(
+    fit: Rows, certify: Rows, rule: RuleName, path_scores: Floats | None = None
+) -> Rule | None:
+    """Return the rule that commands would certify."""
     path = draw_path(
         *fit,
         TARGET,
         rule=rule,
         certify_rows=len(certify.labels),
-        path_scores=more,
+        path_scores=path_scores,
         error_weight=ERROR_WEIGHT,
         threads=1,
     )
-    return _outcome(_certified([step.rule for step in path.steps], certify))
+    return _certified([step.rule for step in path.steps], certify)
 
 
 def distort(chances: Floats) -> Floats:

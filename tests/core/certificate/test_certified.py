@@ -8,6 +8,7 @@ from scipy import special
 
 import scrib_mlflow
 from scrib_mlflow.core.certificate import certified, split_rows
+from scrib_mlflow.core.certificate.path import PathTest
 from scrib_mlflow.core.inputs import hash_names
 from scrib_mlflow.core.rules import OptimalRule, place_candidates, weighted_rank
 from scrib_mlflow.errors import (
@@ -283,3 +284,16 @@ def _overconfident(n, seed):
 def test_fields_are_numbers_and_tuples_only(fitted):
     for field in dataclasses.fields(fitted):
         assert not isinstance(getattr(fitted, field.name), np.ndarray | np.generic)
+
+
+def test_a_plain_fit_is_never_certified_even_where_its_rows_would_pass(fitted):
+    """It is deployed because the path failed; its own rows were not to test it."""
+    outcome = PathTest((0.2,), None, fitted.certificate)
+    plain = fitted.path.steps[0].rule
+    assert fitted.certificate.passed
+    rule, found = certified.deploy(
+        fitted.path, outcome, lambda: plain, lambda _: None, lambda _: fitted.certificate
+    )
+    assert rule == plain
+    assert not found.passed
+    assert {claim.status for claim in found.claims} == {"passes alone"}
