@@ -432,7 +432,8 @@ def _fit(
     text = to_json(path)
     runs.log_texts_and_figures({"path.json": text}, {})
     LOGGER.info(
-        f"testing a path of {len(path.steps)} set classifiers on {certify.n_rows:,} rows "
+        f"testing a path of {len(path.steps)} set classifier{'s' * (len(path.steps) > 1)} on "
+        f"{certify.n_rows:,} rows "
         f"that it never saw; the first passes with a predicted chance of "
         f"{100 * path.steps[0].power:.0f} %"
     )
