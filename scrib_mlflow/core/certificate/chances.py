@@ -1,10 +1,14 @@
 """How likely a rule is to be certified, by what the fit rows say of it.
 
 Soft rates, with recalibrated scores in place of labels, hardly vary, but they are off where the
-model is. Rates by labels are right on average, but vary. So a soft rate counts as `SOFT_ROWS` rows
-beside the labelled ones: with soft risk s, and e of n certain rows wrong, the risk is taken for
-Beta(SOFT_ROWS s + e, SOFT_ROWS (1 - s) + n - e). The chance to pass is the mean over that, and over
-how many certain rows the certificate may find.
+model is. Rates by labels are right on average, but vary. So a soft rate counts as some rows beside
+the labelled ones: with soft risk s worth m rows, and e of n certain rows wrong, the risk is taken
+for Beta(m s + e, m (1 - s) + n - e). The chance to pass is the mean over that, and over how many
+certain rows the certificate may find.
+
+How many rows a soft rate is worth, its own tail of rare errors cannot say: there are too few. But
+scores that hardly had to be recalibrated are right in their tails as well, and scores that had to
+be made much less sure are not, even when they are right on average (`soft_worth`).
 """
 
 from __future__ import annotations
@@ -19,14 +23,16 @@ from scrib_mlflow.core import counts
 from scrib_mlflow.core.bounds import chance_within, planned_tests, smooth_tests
 from scrib_mlflow.core.inputs import Floats, Labelled
 from scrib_mlflow.core.loss import Margin
-from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
+from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, make_sets
 from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
-SOFT_ROWS = 100.0  # labelled rows that a soft rate is worth
-RANK_ROWS = 300.0  # the same to compare rules of a path, which labels would do by luck
-BIAS_ROWS = 1000.0  # and to tilt a search, which fewer labels would do by luck
+LEAST_WORTH, MOST_WORTH = 40.0, 500.0  # labelled rows that a soft rate is worth
+WORTH = 2.0  # the same, times the square of what recalibration changes
+# The same to compare rules and to tilt a search, which few labels would do by luck: times as many
+# rows, and at least so many.
+MORE_WORTH, LEAST_STEADY = 3.0, 300.0
 LEAST_RATIO = 1e-3
-LUCK = 0.3  # standard errors by which risks of searched thresholds look too low
+LUCK = 0.15  # standard errors by which risks of searched thresholds look too low
 RISKS = (np.arange(15) + 0.5) / 15  # probabilities of the risks that a mean is taken over
 TINY = 1e-9  # keeps the distribution of a risk proper
 SIZES = special.ndtri((np.arange(5) + 0.5) / 5)  # the same for numbers of rows, in deviations
@@ -89,10 +95,26 @@ def _ratio(part: Floats, whole: Floats, otherwise: float) -> Floats:
     return np.divide(part, whole, out=np.full(len(whole), otherwise), where=whole > 0)
 
 
-def error_ratios(rates: Rates, constraints: Sequence[Constraint], margin: Margin) -> Floats:
+def soft_worth(recalibration: Recalibration) -> float:
+    """Return how many labelled rows a soft rate is worth, by how much the scores were changed."""
+    if recalibration.of == "raw":  # slopes of scores that are no probabilities say nothing
+        return LEAST_WORTH
+    slopes = np.maximum(recalibration.slopes, LEAST_RATIO)
+    changed = float(np.mean(np.log(slopes) ** 2))
+    return float(np.clip(WORTH / max(changed, TINY), LEAST_WORTH, MOST_WORTH))
+
+
+def steady_worth(worth: float) -> float:
+    """Return how many rows a soft rate counts as where rules are chosen, not only judged."""
+    return max(MORE_WORTH * worth, LEAST_STEADY)
+
+
+def error_ratios(
+    rates: Rates, constraints: Sequence[Constraint], margin: Margin, soft_rows: float
+) -> Floats:
     """Return (c,) how many errors to expect for each soft one."""
     n, wrong = (each / _effects(constraints, margin) for each in rates[-2:])
-    expected = (BIAS_ROWS * rates.risk + wrong) / (BIAS_ROWS + n)
+    expected = (soft_rows * rates.risk + wrong) / (soft_rows + n)
     return np.maximum(_ratio(expected, rates.risk, 1.0), LEAST_RATIO)
 
 
@@ -107,15 +129,15 @@ def claim_chances(
     constraints: Sequence[Constraint],
     margin: Margin,
     *,
-    soft_rows: float | None = None,
+    soft_rows: float,
     luck: float = 0.0,
 ) -> Floats:
     """Return (c,) how likely each claim is to pass on the certify rows of a margin.
 
     Claims of the same rows tend to pass together, so the chance of all claims is at least the
-    product. Risks are taken to be `luck` standard errors higher than they look.
+    product. A soft rate counts as `soft_rows` rows. Risks are taken to be `luck` standard errors
+    higher than they look.
     """
-    soft_rows = soft_rows or SOFT_ROWS
     effects = _effects(constraints, margin)
     members, n, wrong = (each / effects for each in rates[-3:])
     a, b = soft_rows * rates.risk + wrong + TINY, soft_rows * (1.0 - rates.risk) + n - wrong + TINY

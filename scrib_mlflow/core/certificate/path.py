@@ -21,7 +21,7 @@ from scipy import special
 
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.certificate import steps
-from scrib_mlflow.core.certificate.chances import NO_LABELS, FitRows
+from scrib_mlflow.core.certificate.chances import NO_LABELS, FitRows, soft_worth
 from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certificate
 from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, Step
 from scrib_mlflow.core.compiling import one_blas_thread
@@ -180,6 +180,7 @@ def draw_path(
         ambiguity=ambiguity,
         margin=Margin(confidence=confidence, certify_rows=expected),
         seed=inputs.check_seed(seed),
+        soft_rows=soft_worth(recalibration),
         recalibration=recalibration if rule == "optimal" else None,
         named=own_targets(risk_targets),
         threads=inputs.count_threads(threads),

@@ -20,11 +20,11 @@ from scrib_mlflow.core import counts
 from scrib_mlflow.core.bounds import ErrorTable, smooth_errors, soft_errors
 from scrib_mlflow.core.certificate.chances import (
     LUCK,
-    RANK_ROWS,
     FitRows,
     claim_chances,
     error_ratios,
     measure,
+    steady_worth,
 )
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.dual import Requirements, minimise, out_of_reach, solve_dual
@@ -65,6 +65,7 @@ class PathProblem(Problem):
     weights: Floats  # (m,) how many rows each of `rows` stands for
     margin: Margin
     seed: int
+    soft_rows: float  # labelled rows that a soft rate is worth
     recalibration: Recalibration | None = None  # of optimal rules; None for thresholds
     named: frozenset[str] = frozenset()  # classes whose target is given by name
     threads: int = 1
@@ -135,7 +136,9 @@ def expect_errors(problem: PathProblem, pilot: PathRule) -> PathProblem:
     constraints, margin = problem.constraints, problem.margin
     ratios = np.ones(len(constraints))
     rates = measure(pilot, problem.fit, constraints)
-    ratios[[c.kind == "risk" for c in constraints]] = error_ratios(rates, constraints, margin)
+    ratios[[c.kind == "risk" for c in constraints]] = error_ratios(
+        rates, constraints, margin, steady_worth(problem.soft_rows)
+    )
     return replace(problem, margin=replace(margin, biases=tuple(ratios.tolist())))
 
 
@@ -143,8 +146,12 @@ def forecast(problem: PathProblem, rule: PathRule, margin: float) -> HopefulStep
     """Return a rule with what to expect of it."""
     rates = measure(rule, problem.fit, problem.constraints)
     luck = LUCK if problem.recalibration is None else 0.0
-    chances = claim_chances(rates, problem.constraints, problem.margin, luck=luck)
-    ranks = claim_chances(rates, problem.constraints, problem.margin, soft_rows=RANK_ROWS)
+    chances = claim_chances(
+        rates, problem.constraints, problem.margin, soft_rows=problem.soft_rows, luck=luck
+    )
+    ranks = claim_chances(
+        rates, problem.constraints, problem.margin, soft_rows=steady_worth(problem.soft_rows)
+    )
     return HopefulStep(
         rank=float(np.prod(ranks)),
         hope=float(np.log(np.maximum(ranks, LEAST_CHANCE)).sum()),
