@@ -129,9 +129,7 @@ def _made(name: str) -> Outputs | None:
     return Outputs(name, model.predict_proba(features[TRAINING:]), labels[TRAINING:])
 
 
-def follow(
-    outputs: Outputs, case: Case, rule: RuleName, answers: AnswerName, seed: int
-) -> Result:
+def follow(outputs: Outputs, case: Case, rule: RuleName, answers: AnswerName, seed: int) -> Result:
     """Draw a path, and test it on many draws of certify rows."""
     scores, labels, k = outputs.scores, outputs.labels, outputs.scores.shape[1]
     random = np.random.default_rng(seed)

@@ -114,7 +114,9 @@ def best_loss(scores, labels, target, penalty=1e4, error=0.0, *, top=False):
         count = members.sum(axis=0)[:, None] + inside
         own, first = (
             np.where(
-                (of == k - 1)[:, None], inside, members[np.minimum(of, k - 2), np.arange(n)][:, None]
+                (of == k - 1)[:, None],
+                inside,
+                members[np.minimum(of, k - 2), np.arange(n)][:, None],
             )
             for of in (labels, highest)
         )

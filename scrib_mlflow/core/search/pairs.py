@@ -167,7 +167,7 @@ def add_penalties(c, objective, counts, planes, here, cells):
 
 @inner
 def mark_gained(rows, a, b, boxes, e, width, gained):
-    """Mark the corners of the cells where a row holds one class that it may not be answered with."""
+    """Mark the corners of the cells where a row holds one class that may not be answered."""
     i = boxes[e, 6]
     only, weight = rows.only[i], rows.weights[i]
     if only < 0:
