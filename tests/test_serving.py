@@ -73,7 +73,7 @@ TOP_ONLY = {**RULE, "answers": "top"}
     [
         ([0.9, 0.1, 0.1], ["a"], ""),  # certain of the top class
         ([0.45, 0.1, 0.4], ["a", "c"], "ambiguous"),  # certain of another
-        ([0.3, 0.1, 0.3], ["a", "c"], "ambiguous"),  # the first of equal scores is the top
+        ([0.3, 0.1, 0.3], ["c", "a"], "ambiguous"),  # of equal scores the first is the top
         ([0.4, 0.1, 0.2], [], "empty"),
         ([0.7, 0.6, 0.1], ["a", "b"], "ambiguous"),
         ([0.7, 0.6, 0.3], ["a", "b", "c"], "ambiguous"),
