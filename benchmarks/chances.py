@@ -19,8 +19,7 @@ from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, predict_sets
 from scrib_mlflow.core.bounds import allowed_errors
 from scrib_mlflow.core.certificate.split import share
-from scrib_mlflow.core.loss import ERROR_WEIGHT
-from scrib_mlflow.core.targets import RuleName
+from scrib_mlflow.core.targets import AnswerName, RuleName
 from scrib_mlflow.synthetic import draw_scores
 
 NOISE = 3**0.5
@@ -30,6 +29,7 @@ PATHS, FEW_PATHS, DRAWS = 16, 3, 25
 FIRST_SEED = 100  # settings were chosen on lower ones
 TRAINING = 10_000  # rows of a new user's model
 RULES: tuple[RuleName, ...] = ("thresholds", "optimal")
+ANSWERS: tuple[AnswerName, ...] = ("any", "top")
 
 
 class Case(NamedTuple):
@@ -78,7 +78,7 @@ def run(folder: Path | None, *, quick: bool) -> None:
         f"Predicted chance of the first rule, certified rates, abstention: {CONFIDENCE:.0%}, "
         f"{FEW_PATHS if quick else PATHS} paths, {DRAWS} draws of certify rows for each",
         [
-            *("rows", "rule", "error weight", "predicted", "certified", "by all rows", "abstains"),
+            *("rows", "rule", "answers", "predicted", "certified", "by all rows", "abstains"),
             *("E", "false", "wrong", "top-1"),
         ],
         table_rows(folder, FEW_PATHS if quick else PATHS),
@@ -92,12 +92,12 @@ def table_rows(folder: Path | None, paths: int) -> Iterator[Sequence[str]]:
         outputs = saved.get(case.outputs) or _made(case.outputs)
         if outputs is None:
             continue
-        for rule, weight in itertools.product(RULES, (0.0, ERROR_WEIGHT)):
-            progress(f"chances: {case.name}, {rule}, error weight {weight:g}")
+        for rule, answers in itertools.product(RULES, ANSWERS):
+            progress(f"chances: {case.name}, {rule}, answers {answers}")
             seeds = range(FIRST_SEED, FIRST_SEED + paths)
-            found = [follow(outputs, case, rule, weight, seed) for seed in seeds]
+            found = [follow(outputs, case, rule, answers, seed) for seed in seeds]
             means = [np.nanmean(column) for column in zip(*found, strict=True)]
-            yield case.name, rule, f"{weight:g}", *(f"{mean:.3f}" for mean in means)
+            yield case.name, rule, answers, *(f"{mean:.3f}" for mean in means)
 
 
 def _made(name: str) -> Outputs | None:
@@ -129,7 +129,7 @@ def _made(name: str) -> Outputs | None:
     return Outputs(name, model.predict_proba(features[TRAINING:]), labels[TRAINING:])
 
 
-def follow(outputs: Outputs, case: Case, rule: RuleName, weight: float, seed: int) -> Result:
+def follow(outputs: Outputs, case: Case, rule: RuleName, answers: AnswerName, seed: int) -> Result:
     """Draw a path, and test it on many draws of certify rows."""
     scores, labels, k = outputs.scores, outputs.labels, outputs.scores.shape[1]
     random = np.random.default_rng(seed)
@@ -147,7 +147,7 @@ def follow(outputs: Outputs, case: Case, rule: RuleName, weight: float, seed: in
         certify_rows=int(sizes.sum()),
         classes=names,
         waive=case.waive,
-        error_weight=weight,
+        answers=answers,
         threads=1,
     )
     others, truth = scores[~fitting], labels[~fitting]

@@ -1,9 +1,10 @@
-"""What a price of wrong answers costs in abstention and saves in errors.
+"""What it costs in abstention to have fewer wrong answers, and how many it saves.
 
 Class targets alone let a rule turn right answers of top-1 into wrong ones, up to what the targets
-allow. Rules are fitted on half of the rows and measured on the other half, without a margin. Beside
-weights of errors stand two other remedies of the optimal rule: only the most probable class may be
-answered, and the overall risk is capped at that of top-1 on the rows that are answered.
+allow. Three remedies: only the top class may be answered (`answers`), a wrong answer has a price
+(`error_weight`), and, for the optimal rule, the overall risk is capped at that of top-1 on the rows
+that are answered. Rules are fitted on half of the rows and measured on the other half, without a
+margin.
 """
 
 from __future__ import annotations
@@ -15,29 +16,25 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from benchmarks.datasets import Outputs, load_kernels, read_outputs
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import fit_optimal, fit_thresholds, predict_sets
-from scrib_mlflow.core import newton
-from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
-from scrib_mlflow.core.optimal.fit import make_requirements
-from scrib_mlflow.core.targets import Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TARGETS = (0.1, 0.2)
-WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-FEW_WEIGHTS = (0.0, 1.0, 3.0)
+WEIGHTS = {"any": (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0), "top": (0.0, 1.0, 2.0)}  # by answers
+FEW_WEIGHTS = {"any": (0.0, 2.0), "top": (0.0, 1.0, 2.0)}
 SEEDS = range(3)
 ROWS = 40_000  # of the generator
 LEAST_ROWS = 50  # of a class in the fit half; classes with fewer are waived
-SMOOTHINGS = (0.3, 0.1, 0.03, 0.01, 0.003)
 CAP_ROUNDS = 6  # in which the cap on the overall risk settles
 FITS = {"optimal": fit_optimal, "thresholds": fit_thresholds}
+FIRST = "any, 0"  # the paper's, beside which the others are summed up
+ABSTENTION, WRONG, TOP_WRONG = range(3)  # of what is measured
 
 
 class Half(NamedTuple):
@@ -55,45 +52,56 @@ class Asked(NamedTuple):
 
 
 Answers = Callable[[Floats], Ints]  # of scores, (n,) the class that is answered, -1 for none
+Method = Callable[[Half, Asked], Answers]
 
 
 def run(data: Path | None, *, quick: bool) -> None:
-    """Print a table for each rule, set and target."""
+    """Print a table for each rule, set and target, and one of means over them."""
     load_kernels()
     weights, seeds = (FEW_WEIGHTS, SEEDS[:1]) if quick else (WEIGHTS, SEEDS)
     scores, labels = draw_scores(ROWS, noise=3**0.5)
     sets = [Outputs("generator, variance 3", scores, labels), *read_outputs(data)]
     for rule in FITS:
+        methods: dict[str, Method] = {
+            f"{answers}, {weight:g}": partial(_fit, rule, answers, weight)
+            for answers, some in weights.items()
+            for weight in some
+        }
+        if rule == "optimal" and not quick:
+            methods["any, 0, capped at top-1's risk"] = _capped
+        cases = []
         for outputs in sets:
             for target in TARGETS:
+                rates = measure_methods(rule, methods, outputs, target, seeds)
+                if rates is None:
+                    continue
+                cases.append(rates)
                 print_table(
                     f"{outputs.name}, rule={rule}, {target:.0%} targets: rates on the half that "
                     f"was not fitted, means of {len(seeds)} splits; flips of 10,000 rows",
                     [
-                        *("error_weight", "abstention", "wrong answers", "top-1 on the same"),
-                        *(
-                            "top-1 on all",
-                            "right to wrong",
-                            "wrong to right",
-                            "worst risk / target",
-                        ),
+                        *("answers, error_weight", "abstention", "wrong answers"),
+                        *("top-1 on the same", "top-1 on all", "right to wrong"),
+                        *("wrong to right", "worst risk / target"),
                     ],
-                    table_rows(rule, outputs, target, weights, seeds),
+                    [[name, *_cells(found)] for name, found in rates.items()],
                 )
+        print_table(
+            f"rule={rule}: means and maxima over {len(cases)} cases, in points",
+            [
+                *("answers, error_weight", f"abstention above that of {FIRST}", "most"),
+                *("wrong answers above top-1's on the same rows", "most"),
+            ],
+            summary_rows(list(methods), cases),
+        )
 
 
-def table_rows(
-    rule: str, outputs: Outputs, target: float, weights: tuple[float, ...], seeds: range
-) -> Iterator[list[str]]:
-    """Yield a line for each weight and, for the optimal rule, for each other remedy."""
-    methods: dict[str, Callable[[Half, Asked], Answers]] = {
-        f"{weight:g}": partial(_fit, rule, weight) for weight in weights
-    }
-    if rule == "optimal":
-        methods["0, most probable score only"] = partial(_top_only, recalibrated=False)
-        methods["0, most probable class only"] = partial(_top_only, recalibrated=True)
-        methods["0, capped at top-1's risk"] = _capped
+def measure_methods(
+    rule: str, methods: dict[str, Method], outputs: Outputs, target: float, seeds: range
+) -> dict[str, Floats] | None:
+    """Return what is measured of each method, means over splits; None where no class has rows."""
     halves = [split(outputs, seed) for seed in seeds]
+    rates = {}
     for name, method in methods.items():
         progress(f"errors: {rule}, {outputs.name}, {target:.0%}, {name}")
         found = []
@@ -102,12 +110,28 @@ def table_rows(
                 np.bincount(fit.labels, minlength=fit.scores.shape[1]) < LEAST_ROWS
             )
             if len(few) == fit.scores.shape[1]:
-                return
+                return None
             asked = Asked(target, tuple(map(str, few)))
             found.append(measure(method(fit, asked), test, asked))
-        rates = np.mean(found, axis=0)
-        cells = [*(f"{x:.4f}" for x in rates[:4]), *(f"{x:.0f}" for x in rates[4:6])]
-        yield [name, *cells, f"{rates[6]:.3f}"]
+        rates[name] = np.mean(found, axis=0)
+    return rates
+
+
+def _cells(rates: Floats) -> list[str]:
+    return [
+        *(f"{x:.4f}" for x in rates[:4]),
+        *(f"{x:.0f}" for x in rates[4:6]),
+        f"{rates[6]:.3f}",
+    ]
+
+
+def summary_rows(names: list[str], cases: list[dict[str, Floats]]) -> Iterator[list[str]]:
+    """Yield for each method the mean and the highest cost and error of all cases."""
+    for name in names:
+        more = [100 * (case[name] - case[FIRST])[ABSTENTION] for case in cases]
+        wrong = [100 * (case[name][WRONG] - case[name][TOP_WRONG]) for case in cases]
+        numbers = np.mean(more), max(more), np.mean(wrong), max(wrong)
+        yield [name, *(f"{x:.2f}" for x in numbers)]
 
 
 def split(outputs: Outputs, seed: int) -> tuple[Half, Half]:
@@ -143,9 +167,10 @@ def measure(answers: Answers, test: Half, asked: Asked) -> list[float]:
     ]
 
 
-def _fit(rule: str, weight: float, fit: Half, asked: Asked) -> Answers:
+def _fit(rule: str, answers: str, weight: float, fit: Half, asked: Asked) -> Answers:
     """Fit a rule in which a wrong answer costs so many abstentions."""
-    return _served(FITS[rule](*fit, asked.target, waive=asked.waive, error_weight=weight).rule)
+    options = {"waive": asked.waive, "answers": answers, "error_weight": weight}
+    return _served(FITS[rule](*fit, asked.target, **options).rule)
 
 
 def _served(rule: object) -> Answers:
@@ -167,44 +192,4 @@ def _capped(fit: Half, asked: Asked) -> Answers:
         if not wrong.any():
             break
         cap = float(wrong.mean())
-    return answers
-
-
-def _top_only(fit: Half, asked: Asked, *, recalibrated: bool) -> Answers:
-    """Find the best rule that may answer the most probable class only, by its own dual."""
-    recalibration = fit_recalibration(*fit)
-    k = fit.scores.shape[1]
-    targets = Targets(risk_targets=asked.target, waive=asked.waive)
-    constraints = make_constraints(targets, tuple(map(str, range(k))))
-    needs = make_requirements(constraints, np.zeros(k))
-    scale = recalibrate(recalibration, fit.scores).mean(axis=0) @ needs.right.T
-
-    def slopes(scores: Floats) -> tuple[Ints, Floats]:
-        """Return the class of each row, and what a unit of each price adds to its value."""
-        chances = recalibrate(recalibration, scores)
-        top = (chances if recalibrated else scores).argmax(axis=1)
-        own = chances[np.arange(len(top)), top][:, None] * needs.right.T[top]
-        return top, (own - chances @ needs.due.T) / scale
-
-    _, by_price = slopes(fit.scores)
-
-    def dual(price: Floats, width: float) -> newton.Point:
-        value = (1.0 + by_price @ price) / width
-        chosen = special.expit(value)
-        bend = by_price.T * (chosen * (1 - chosen) / width / len(value))
-        gradient = chosen @ by_price / len(value)
-        return newton.Point(
-            price, float(width * np.logaddexp(0, value).mean()), gradient, bend @ by_price
-        )
-
-    price, low = np.ones(len(scale)), np.zeros(len(scale))
-    for width in SMOOTHINGS:
-        price = newton.minimise(
-            partial(dual, width=width), price, low, low + 1e4, least_fall=1e-7, most_steps=50
-        ).x
-
-    def answers(scores: Floats) -> Ints:
-        top, adds = slopes(scores)
-        return np.where(1.0 + adds @ price >= 0, top, -1)
-
     return answers

@@ -13,7 +13,7 @@ from benchmarks.tables import print_table, progress
 from scrib_mlflow import certify_path, draw_path, fit_optimal, fit_thresholds, predict_sets
 from scrib_mlflow.core.certificate import tally_sets
 from scrib_mlflow.core.inputs import check_rows, count_threads
-from scrib_mlflow.core.loss import Ambiguity
+from scrib_mlflow.core.loss import Problem
 from scrib_mlflow.core.studies import TargetFrontier, draw_frontier
 from scrib_mlflow.core.studies.sweeps import fit_optimal_along, fit_thresholds_along, make_sweeps
 from scrib_mlflow.core.targets import Targets, make_constraints
@@ -63,14 +63,15 @@ def _excess(*, quick: bool) -> None:
         scores, labels = draw_scores(ROWS // 2, noise=sd)
         rows = check_rows(scores, labels, None, None)
         constraints = make_constraints(Targets(risk_targets=TARGET), rows.classes)
+        problem = Problem(rows=rows, constraints=constraints)
         asked = make_sweeps(rows, constraints, points=POINTS, lowest=0.01, highest=0.5)
         for rule in ("thresholds", "optimal"):
             progress(f"frontier: excess, {noise}, {rule}")
             threads = count_threads(None)
             if rule == "optimal":
-                placed = fit_optimal_along(rows, asked, frozenset(), 0, threads, None)
+                placed = fit_optimal_along(problem, asked, frozenset(), 0, threads, None)
             else:
-                placed = fit_thresholds_along(rows, asked, Ambiguity(), 0, threads, None)
+                placed = fit_thresholds_along(problem, asked, 0, threads, None)
             pairs = [
                 (each, at)
                 for sweep, row in zip(asked.sweeps, placed, strict=True)

@@ -15,7 +15,6 @@ from benchmarks import chances
 from benchmarks.tables import print_table, progress
 from scrib_mlflow import draw_path, fit_thresholds, predict_sets
 from scrib_mlflow.core.certificate import certify_path, tally_sets
-from scrib_mlflow.core.loss import ERROR_WEIGHT
 from scrib_mlflow.core.rules import Rule, ThresholdRule
 from scrib_mlflow.core.targets import RuleName, Targets, make_constraints
 from scrib_mlflow.synthetic import draw_scores
@@ -137,7 +136,7 @@ def _end_of_path(
         rule=rule,
         certify_rows=len(certify.labels),
         path_scores=path_scores,
-        error_weight=ERROR_WEIGHT,
+        answers="top",
         threads=1,
     )
     return _certified([step.rule for step in path.steps], certify)

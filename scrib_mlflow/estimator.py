@@ -19,7 +19,7 @@ from scrib_mlflow.core.certificate.claims import reasons
 from scrib_mlflow.core.groups import TestName
 from scrib_mlflow.core.inputs import Bools, Floats, labels_for
 from scrib_mlflow.core.rules import predict_sets
-from scrib_mlflow.core.targets import RuleName, Target
+from scrib_mlflow.core.targets import AnswerName, RuleName, Target
 from scrib_mlflow.errors import InvalidLabelsError, InvalidScoresError
 
 
@@ -38,8 +38,8 @@ class ScribClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         Already fitted, with `predict_proba`, or for thresholds with `decision_function`. Where
         scikit-learn clones this object, as in cross-validation, wrap the classifier in
         `sklearn.frozen.FrozenEstimator`.
-    risk_targets, rule, overall_target, risk_groups, max_class_abstention, waive, confidence, \
-certify_fraction, group_cap, group_test, max_group_rows, max_weight, seed, threads
+    risk_targets, rule, overall_target, risk_groups, max_class_abstention, waive, answers, \
+confidence, certify_fraction, group_cap, group_test, max_group_rows, max_weight, seed, threads
         As of `scrib_mlflow.fit_certified`; classes are named by their text.
     abstain_label : object
         What `predict` answers where it abstains. None makes an array of objects; a value like the
@@ -66,6 +66,7 @@ certify_fraction, group_cap, group_test, max_group_rows, max_weight, seed, threa
         risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
         max_class_abstention: Target | None = None,
         waive: Sequence[str] = (),
+        answers: AnswerName = "top",
         confidence: float = 0.95,
         certify_fraction: float | None = None,
         group_cap: int | None = None,
@@ -84,6 +85,7 @@ certify_fraction, group_cap, group_test, max_group_rows, max_weight, seed, threa
         self.risk_groups = risk_groups
         self.max_class_abstention = max_class_abstention
         self.waive = waive
+        self.answers = answers
         self.confidence = confidence
         self.certify_fraction = certify_fraction
         self.group_cap = group_cap

@@ -19,6 +19,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Positive = Annotated[int, Field(ge=1)]
 Names = tuple[str, ...]
 Rule = Literal["thresholds", "optimal"]
+Answers = Literal["top", "any"]
 Ledger = Literal["report", "spend"]
 GroupTestName = Literal["approximate", "exact"]
 Transform = Literal["none", "softmax", "sigmoid"]
@@ -61,6 +62,7 @@ class Calibrate(Settings):
     risk_groups: RiskGroups | None = None
     confidence: Confidence = 0.95
     rule: Rule = "thresholds"
+    answers: Answers | None = None
     mode: Literal["certified", "paper"] = "certified"
     certify_fraction: Rate | None = None
     certify_data: str | None = None
@@ -84,7 +86,7 @@ class Calibrate(Settings):
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
     empty_weight: Weight = 1.0
-    error_weight: Weight | None = None
+    error_weight: Weight = 0.0
     seed: Seed = 0
     registered_model_name: str | None = None
     alias: str = "candidate"
@@ -207,6 +209,7 @@ class Frontier(Settings):
     overall_target: Rate | None = None
     confidence: Confidence = 0.95
     rule: Rule = "thresholds"
+    answers: Answers = "top"
     certify_fraction: Rate | None = None
     group: str | None = None
     key: str | None = None
@@ -224,7 +227,7 @@ class Frontier(Settings):
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
     empty_weight: Weight = 1.0
-    error_weight: Weight | None = None
+    error_weight: Weight = 0.0
     seed: Seed = 0
     batch_rows: Positive = 10_000
 
@@ -348,6 +351,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
     "Search": {
         "rule": "thresholds: a score threshold for each class; optimal: a price for each class, "
         "which needs probabilities and abstains less with three classes or more",
+        "answers": "top: answer only with the model's own top class, so that answers are never "
+        "more wrong than top-1's; any: the paper's, which may answer another class",
         "seed": "seed of the split and the search",
         "frontier.seed": SEED,
         "compare.seed": SEED,
@@ -357,7 +362,7 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "chance_weight": "with rule=thresholds: cost of an ambiguous set",
         "size_weight": "with rule=thresholds: cost of each class in a set",
         "error_weight": "how many abstentions a wrong answer costs; 2 answers only what is more "
-        "likely right than wrong, 0 makes as many errors as the targets allow",
+        "likely right than wrong, at 0 only the targets count errors",
         "empty_weight": "with rule=thresholds: cost of an empty set; 1.1 prefers sets that name "
         "candidate classes",
     },
@@ -424,8 +429,7 @@ UNSET = {  # what happens without a value
     "certify_fraction": "0.7, or 0.9 with path_data",
     "frontier.certify_fraction": "0.7",
     "compare.certify_fraction": "0.7",
-    "error_weight": "2, or 0 with mode=paper",
-    "frontier.error_weight": "2",
+    "answers": "top, or any with mode=paper",
     "lowest": "a tenth of the chosen target",
     "highest": "where the top class alone meets all targets, at most 0.5",
     "classes": "the model's",

@@ -25,8 +25,8 @@ from scrib_mlflow.core.studies import Comparison, TargetFrontier
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry, RiskGroup, ScoreSource
 
-SCHEMA_VERSION = 4
-READABLE = (2, 3, 4)  # what a newer version adds has defaults
+SCHEMA_VERSION = 5
+READABLE = (2, 3, 4, 5)  # what a newer version adds has defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,16 @@ def top_sets(scores: ArrayLike) -> NDArray[np.bool_]:
     return sets
 
 
+def keep_top(sets: NDArray[np.bool_], scores: ArrayLike) -> NDArray[np.bool_]:
+    """Return the sets with the top class added where the one member is another class.
+
+    Such a set is no answer then: it abstains.
+    """
+    top = top_sets(scores)
+    other = (np.count_nonzero(sets, axis=1) == 1) & ~(sets & top).any(axis=1)
+    return sets | (top & other[:, None])
+
+
 def selective_sets(
     scores: ArrayLike, threshold: float, trust: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
@@ -81,32 +91,42 @@ def recalibrated(recalibration: Mapping[str, Any] | None, scores: ArrayLike) -> 
 
 
 def answer_values(
-    rule: Mapping[str, Any], probabilities: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (n, k) what each class is worth if right, and (n,) the value of the best answer.
+    rule: Mapping[str, Any], scores: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return (n, k) probabilities, (n, k) what each class is worth if right, (n,) the best value.
 
-    It pays to answer where that value is not negative.
+    It pays to answer where that value, of the best answer that the rule may give, is not negative.
     """
+    probabilities = recalibrated(rule["recalibration"], scores)
     worth = probabilities * np.asarray(rule["multipliers"], dtype=np.float64)
     charges = np.asarray(rule["charges"], dtype=np.float64)
     # a product of matrices would round a row by the rows beside it
     charge = np.ascontiguousarray(probabilities * charges).sum(axis=1)
-    return worth, np.asarray(1.0 + worth.max(axis=1) - charge)
+    best = worth.max(axis=1)
+    if only_top(rule):
+        best = worth[np.arange(len(worth)), np.asarray(scores, dtype=np.float64).argmax(axis=1)]
+    return probabilities, worth, np.asarray(1.0 + best - charge)
+
+
+def only_top(rule: Mapping[str, Any]) -> bool:
+    """Return whether a rule answers no class but the one with the highest score."""
+    return rule.get("answers") == "top"  # rules of older versions may answer any
 
 
 def optimal_sets(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
     """Return the class worth most where answering pays, and at least two candidates elsewhere.
 
-    Candidates are the two classes worth most, and every class that is probable enough.
+    A rule of the top class answers that one. Candidates are the two classes worth most, and every
+    class that is probable enough.
     """
-    probabilities = recalibrated(rule["recalibration"], scores)
-    worth, value = answer_values(rule, probabilities)
-    sets = top_sets(worth)
+    probabilities, worth, value = answer_values(rule, scores)
+    sets = top_sets(scores if only_top(rule) else worth)
     asked = ~(value >= 0)
     if asked.any():
-        others = np.where(sets[asked], -np.inf, worth[asked])
+        first = top_sets(worth[asked])
+        others = np.where(first, -np.inf, worth[asked])
         shown = threshold_sets(probabilities[asked], rule["candidate_thresholds"])
-        sets[asked] |= top_sets(others) | shown
+        sets[asked] = first | top_sets(others) | shown
     return sets
 
 
@@ -120,6 +140,7 @@ def rule_sets(
     kind = rule["kind"]
     if kind == "thresholds":
         sets = threshold_sets(scores, rule["thresholds"])
+        sets = keep_top(sets, scores) if only_top(rule) else sets
     elif kind == "selective":
         sets = selective_sets(scores, rule["threshold"], trust)
     elif kind == "top1":
@@ -193,7 +214,7 @@ def _nearest_first(
     What counts as the score under an optimal rule is what a class is worth.
     """
     if rule["kind"] == "optimal":
-        scores, _ = answer_values(rule, recalibrated(rule["recalibration"], scores))
+        _, scores, _ = answer_values(rule, scores)
     lowest = np.where(sets, -scores, np.inf)
     missing = -scores
     if rule["kind"] == "thresholds":

@@ -8,6 +8,7 @@ import numpy as np
 from scrib_mlflow.rows.scoring import as_served, make_scorer
 from scrib_mlflow.workflows.calibrate import calibrate
 from tests.models import CLASSES, FEATURES, draw_table
+from tests.oracles import keep_top
 
 TRAINED = draw_table(300, seed=1)
 TABLE = draw_table(300, seed=2)  # calibrated on
@@ -46,11 +47,13 @@ def calibrated(uri, table=TABLE, **parameters):
 def check_served(done, scores, classes=CLASSES, rows=NEW):
     """Assert that a set classifier serves the classes whose scores reach the thresholds.
 
-    The scores are those of the rows, had from the library itself.
+    The scores are those of the rows, had from the library itself. By default only the top class is
+    answered.
     """
     assert done.classifier.classes == tuple(classes)
-    thresholds = np.array(done.classifier.rule.thresholds)
-    sets = np.asarray(scores, dtype=np.float64) >= thresholds
+    assert done.classifier.rule.answers == "top"
+    scores = np.asarray(scores, dtype=np.float64)
+    sets = keep_top(scores >= np.array(done.classifier.rule.thresholds), scores)
     expected = [{classes[j] for j in np.flatnonzero(row)} for row in sets]
     answers = mlflow.pyfunc.load_model(done.model_uri).predict(rows)
     assert [set(members) for members in answers["prediction_set"]] == expected

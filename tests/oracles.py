@@ -88,9 +88,22 @@ def every_cell(scores):
     return itertools.product(*grids)
 
 
-def best_loss(scores, labels, target, penalty=1e4, error=0.0):
-    """Return the least loss over all cells, with one risk target for every class."""
+def keep_top(sets, scores):
+    """Return sets in which the highest score's class joins a single other one, row by row."""
+    joined = sets.copy()
+    for row, line in zip(joined, scores.tolist(), strict=True):
+        if row.sum() == 1:
+            row[line.index(max(line))] = True
+    return joined
+
+
+def best_loss(scores, labels, target, penalty=1e4, error=0.0, *, top=False):
+    """Return the least loss over all cells, with one risk target for every class.
+
+    With `top` a row is certain only of the class of its highest score.
+    """
     n, k = scores.shape
+    highest = scores.argmax(axis=1)
     values = [np.unique(column) for column in scores.T]
     codes = [np.searchsorted(v, column) for v, column in zip(values, scores.T, strict=True)]
     last = np.arange(len(values[-1]))
@@ -99,12 +112,15 @@ def best_loss(scores, labels, target, penalty=1e4, error=0.0):
     for cuts in itertools.product(*(range(len(v)) for v in values[:-1])):
         members = np.stack([code >= cut for code, cut in zip(codes[:-1], cuts, strict=True)])
         count = members.sum(axis=0)[:, None] + inside
-        certain = count == 1
-        own = np.where(
-            (labels == k - 1)[:, None],
-            inside,
-            members[np.minimum(labels, k - 2), np.arange(n)][:, None],
+        own, first = (
+            np.where(
+                (of == k - 1)[:, None],
+                inside,
+                members[np.minimum(of, k - 2), np.arange(n)][:, None],
+            )
+            for of in (labels, highest)
         )
+        certain = (count == 1) & (first if top else True)
         loss = 1 - certain.mean(axis=0) + error * (certain & ~own).mean(axis=0)
         for j in range(k):
             rows = certain[labels == j].sum(axis=0)
@@ -115,15 +131,18 @@ def best_loss(scores, labels, target, penalty=1e4, error=0.0):
     return best
 
 
-def optimal_answer(probabilities, multipliers, charges):
-    """Return the class worth most where its value is not negative, None where it abstains."""
+def optimal_answer(probabilities, multipliers, charges, top=None):
+    """Return the class worth most where its value is not negative, None where it abstains.
+
+    With `top` no other class may be answered.
+    """
     values = []
     for j, p in enumerate(probabilities):
         value = 1.0 + multipliers[j] * p
         for q, charge in zip(probabilities, charges, strict=True):
             value -= charge * q
         values.append(value)
-    best = max(range(len(values)), key=lambda j: values[j])
+    best = max(range(len(values)), key=lambda j: values[j]) if top is None else top
     return best if values[best] >= 0 else None
 
 

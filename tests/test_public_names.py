@@ -70,12 +70,12 @@ PARAMETERS = {
     "fit_thresholds": """
         scores labels risk_targets classes overall_target risk_groups miscoverage_targets
         max_class_abstention waive penalty two_sided_penalty chance_weight size_weight empty_weight
-        error_weight threshold_groups sample_weight confidence certify_rows allow_never initial
-        seed effort threads
+        error_weight answers threshold_groups sample_weight confidence certify_rows allow_never
+        initial seed effort threads
     """,
     "fit_optimal": """
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
-        penalty error_weight share_multipliers candidate_coverage sample_weight seed
+        penalty error_weight answers share_multipliers candidate_coverage sample_weight seed
     """,
     "with_candidates": "rule scores labels coverage classes",
     "predict_sets": "scores rule trust",
@@ -91,13 +91,12 @@ PARAMETERS = {
     "draw_path": """
         scores labels risk_targets rule certify_rows classes overall_target risk_groups
         max_class_abstention waive penalty chance_weight size_weight empty_weight error_weight
-        confidence path_scores groups group_cap sample_weight seed threads progress
+        answers confidence path_scores groups group_cap sample_weight seed threads progress
     """,
     "fit_certified": """
         scores labels risk_targets rule classes overall_target risk_groups max_class_abstention
         waive confidence certify_fraction path_scores groups group_cap group_test max_group_rows
-        keys sample_weight max_weight error_weight seed threads
-        progress
+        keys sample_weight max_weight error_weight answers seed threads progress
     """,
     "certify_path": "tallies constraints classes level waived",
     "tally_sets": "sets labels constraints groups weights group_test order level",
@@ -125,8 +124,8 @@ FIELDS = {
         n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate top1_risk
         top1_risk_certain
     """,
-    "ThresholdRule": "thresholds kind",
-    "OptimalRule": "multipliers charges recalibration candidate_thresholds kind",
+    "ThresholdRule": "thresholds answers kind",
+    "OptimalRule": "multipliers charges recalibration candidate_thresholds answers kind",
     "SelectiveRule": "threshold on kind",
     "TopRule": "kind",
     "SetClassifier": """
@@ -179,7 +178,7 @@ TRIAL = """
 """
 OPTIONS = {
     "Calibrate": """
-        model_uri data label risk_targets overall_target risk_groups confidence rule mode
+        model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
         certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
         max_weight waive max_class_abstention candidate_coverage require_certificate ledger classes
         scores_from score_transform penalty chance_weight size_weight empty_weight error_weight seed
@@ -198,9 +197,10 @@ OPTIONS = {
         scores_from score_transform trust repeats curves seed batch_rows
     """,
     "Frontier": """
-        model_uri data label risk_targets overall_target confidence rule certify_fraction group key
-        waive max_class_abstention points lowest highest use_certify_rows ledger classes scores_from
-        score_transform penalty chance_weight size_weight empty_weight error_weight seed batch_rows
+        model_uri data label risk_targets overall_target confidence rule answers certify_fraction
+        group key waive max_class_abstention points lowest highest use_certify_rows ledger classes
+        scores_from score_transform penalty chance_weight size_weight empty_weight error_weight seed
+        batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows engine spark_options",
     "Predict": """
@@ -280,7 +280,7 @@ def test_artifacts_of_a_calibration_are_those_promised(calibrated):
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
-    assert found["schema_version"] == 4
+    assert found["schema_version"] == 5
     assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
     assert list(found["gap"]) == [

@@ -16,8 +16,10 @@ from scrib_mlflow import (
     fit_thresholds,
     fit_top1,
     from_json,
+    predict_sets,
     to_json,
 )
+from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.synthetic import draw_scores
 
 SCORES, LABELS = draw_scores(400)
@@ -61,14 +63,14 @@ def test_text_is_json_for_every_reader():
 
     report = evaluate_sets(SCORES[:1], LABELS[:1], [-np.inf] * 5)
     fields = json.loads(to_json(report), parse_constant=refuse)
-    assert fields["schema_version"] == 4
+    assert fields["schema_version"] == 5
     assert fields["by_class"]["0"]["risk"] == "NaN"
     rule = json.loads(to_json(ThresholdRule(thresholds=(-np.inf, 0.5))), parse_constant=refuse)
     assert rule["thresholds"] == ["-Infinity", 0.5]
 
 
 STORED = """{
-  "schema_version": 4,
+  "schema_version": 5,
   "type": "threshold_rule",
   "thresholds": [
     1e-07,
@@ -77,12 +79,34 @@ STORED = """{
     -0.0,
     "-Infinity"
   ],
+  "answers": "top",
   "kind": "thresholds"
 }"""
 
 
 def test_the_text_is_that_of_files_already_stored_byte_for_byte():
     assert to_json(from_json(STORED)) == STORED
+
+
+OLDER = {
+    "thresholds": """{"schema_version": 4, "type": "threshold_rule", "thresholds": [0.5, 0.1],
+        "kind": "thresholds"}""",
+    "optimal": """{"schema_version": 4, "type": "optimal_rule", "multipliers": [1.0, 8.0],
+        "charges": [0.0, 0.0], "recalibration": null, "candidate_thresholds": ["Infinity", 0.5],
+        "kind": "optimal"}""",
+}
+
+
+@pytest.mark.parametrize("kind", OLDER)
+def test_rules_stored_before_there_were_answers_may_still_answer_any_class(kind):
+    rule = from_json(OLDER[kind])
+    assert rule.answers == "any"
+    scores = [[0.4, 0.6], [0.6, 0.4], [0.45, 0.55]]
+    assert predict_sets(scores, rule).tolist()[0] == [False, True]
+    served = rule_sets(json.loads(OLDER[kind]), scores)  # as the served file reads it
+    assert served.tolist() == predict_sets(scores, rule).tolist()
+    if kind == "optimal":  # worth 0.6 and 3.2: not the top class
+        assert served.tolist()[1] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +121,7 @@ def test_the_text_is_that_of_files_already_stored_byte_for_byte():
         ('{"schema_version": 3, "type": "threshold_rule", "thresholds": ["x"]}', "damaged at"),
         ('{"schema_version": 3, "type": "top_rule", "more": 1}', "damaged: it has"),
         ('{"schema_version": 3, "type": "fit", "rule": {}}', "damaged: it has"),
+        (STORED.replace("top", "all"), "damaged at 'answers'"),
     ],
 )
 def test_other_text_is_refused(text, message):

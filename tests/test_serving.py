@@ -65,6 +65,62 @@ def test_a_selective_rule_abstains_with_all_classes():
     assert found["reason"] == "ambiguous"
 
 
+TOP_ONLY = {**RULE, "answers": "top"}
+
+
+@pytest.mark.parametrize(
+    ("row", "members", "reason"),
+    [
+        ([0.9, 0.1, 0.1], ["a"], ""),  # certain of the top class
+        ([0.45, 0.1, 0.4], ["a", "c"], "ambiguous"),  # certain of another
+        ([0.3, 0.1, 0.3], ["c", "a"], "ambiguous"),  # of equal scores the first is the top
+        ([0.4, 0.1, 0.2], [], "empty"),
+        ([0.7, 0.6, 0.1], ["a", "b"], "ambiguous"),
+        ([0.7, 0.6, 0.3], ["a", "b", "c"], "ambiguous"),
+        ([0.9, np.nan, 0.1], [], "invalid_scores"),
+    ],
+)
+def test_thresholds_of_the_top_class_give_no_other_answer(row, members, reason):
+    found = one(row, rule=TOP_ONLY)
+    assert found["prediction_set"] == members
+    assert found["reason"] == reason
+    assert found["prediction"] == ("".join(members) if not reason else "")
+
+
+def test_an_optimal_rule_of_the_top_class_abstains_where_that_class_does_not_pay():
+    rule = {
+        "kind": "optimal",
+        "multipliers": [1.0, 9.0, 1.0],
+        "charges": [2.0, 2.0, 0.0],
+        "recalibration": None,
+        "candidate_thresholds": [np.inf] * 3,
+    }
+    rows = [0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.3, 0.6, 0.1]
+    assert serve(*rows, rule=rule)["prediction"].tolist() == ["b", "b", "b"]
+    found = serve(*rows, rule={**rule, "answers": "top"})
+    # 1 + 0.6 - 1.8 is negative; 1 + 0.5 - 1.0 is not; b is the top class of the third
+    assert found["prediction"].tolist() == ["", "c", "b"]
+    assert found["candidates"][0] == ["b", "a"]  # those worth most, as without
+
+
+def test_the_top_class_is_that_of_the_scores_and_not_of_recalibrated_ones():
+    rule = {
+        "kind": "optimal",
+        "multipliers": [1.0, 1.0, 1.0],
+        "charges": [0.0, 0.0, 0.0],
+        "recalibration": {
+            "of": "log",
+            "slopes": [1.0] * 3,
+            "offsets": [0.0, 3.0, 0.0],
+            "least_score": 1e-6,
+        },
+        "candidate_thresholds": [np.inf] * 3,
+    }
+    row = [0.5, 0.4, 0.1]
+    assert one(row, rule=rule)["prediction"] == "b"
+    assert one(row, rule={**rule, "answers": "top"})["prediction"] == "a"
+
+
 def test_lists_of_different_rows_and_columns_are_different_objects():
     columns = serve([0.9, 0.1, 0.1], [0.9, 0.1, 0.1], [0.6, 0.7, 0.1], [0.6, 0.7, 0.1])
     lists = columns["prediction_set"], columns["candidates"]

@@ -4,6 +4,8 @@ n rows, k classes, c requirements. Multipliers nu (c,) are prices; for any of th
 how often a rule that meets the requirements can be certain, and the best ones make the optimal
 rule. Where a wrong answer costs w abstentions (`error_weight`), an answer counts 1 and a wrong one
 1 - w: the bound is then on that sum, and one minus it on abstention + w times the wrong answers.
+Where a row may be answered with one class only, `tops` (n,) holds these classes; it is empty where
+any class may be answered.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 
 from scrib_mlflow.core import newton
 from scrib_mlflow.core.compiling import kernel
-from scrib_mlflow.core.inputs import Bools, Floats, Ints
+from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels
 from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
 BONUS = 1e-3  # for a right answer: of rules that are equally certain, the one more often right
@@ -24,6 +26,8 @@ MOST_PRICE = 1e4  # of a requirement, in units of 1 / its share of the rows
 OUT_OF_REACH = 1e3  # a price from which on a requirement is taken for impossible
 FIRST_PRICES = 5.0  # of all requirements together, where nothing better is known
 TINY = 1e-12
+
+ANY = np.zeros(0, dtype=np.int32)  # tops, where any class may be answered
 
 SAMPLE_ENTRIES = 50_000  # rows times classes with which a long problem begins
 SAMPLE_ROWS = 100  # at least, for each requirement
@@ -69,13 +73,14 @@ def certain_bound(
     needs: Requirements,
     multipliers: Floats,
     error_weight: float = 0.0,
+    tops: Labels = ANY,
 ) -> float:
     """Return how often a rule that meets the requirements can be certain at most.
 
     With an error weight: certain less so many times the wrong answers.
     """
     worth, charge = prices(needs, multipliers, error_weight, bonus=0.0)
-    paid = sum_values(np.ascontiguousarray(probabilities), share, worth, charge)
+    paid = sum_values(np.ascontiguousarray(probabilities), share, worth, charge, tops)
     certain = paid - multipliers @ needs.floor
     return float(np.clip(certain, 0.0, 1.0))  # below 0 where requirements exclude each other
 
@@ -99,6 +104,7 @@ def solve_dual(
     start: Floats | None = None,
     seed: int = 0,
     error_weight: float = 0.0,
+    tops: Labels = ANY,
 ) -> Floats:
     """Return (c,) the multipliers that make the bound tightest.
 
@@ -111,12 +117,24 @@ def solve_dual(
     smoothings: Sequence[float] = SMOOTHINGS if start is None else NEARBY
     if start is None and n > 2 * rows:
         chosen = np.random.default_rng([seed, n]).choice(n, rows, replace=False, shuffle=False)
-        part = share[chosen] / share[chosen].sum()
-        start = minimise(probabilities[chosen], part, needs, SMOOTHINGS, error_weight=error_weight)
+        start = minimise(
+            probabilities[chosen],
+            share[chosen] / share[chosen].sum(),
+            needs,
+            SMOOTHINGS,
+            error_weight=error_weight,
+            tops=_some(tops, chosen),
+        )
         smoothings = NEARBY
     if n * k <= SAMPLE_ENTRIES:
         smoothings = (*smoothings, FINEST)
-    return minimise(probabilities, share, needs, smoothings, start, error_weight=error_weight)
+    return minimise(
+        probabilities, share, needs, smoothings, start, error_weight=error_weight, tops=tops
+    )
+
+
+def _some(tops: Labels, chosen: Ints) -> Labels:
+    return tops[chosen] if len(tops) else tops
 
 
 def minimise(
@@ -128,6 +146,7 @@ def minimise(
     *,
     least_fall: float = LEAST_FALL,
     error_weight: float = 0.0,
+    tops: Labels = ANY,
 ) -> Floats:
     """Minimise the dual, less and less smoothed, within 0 <= nu <= most."""
     scale = _scale(probabilities, share, needs)
@@ -145,6 +164,7 @@ def minimise(
         needs=scaled,
         entries=_entries(scaled),
         error_weight=error_weight,
+        tops=tops,
     )
     for width in smoothings:
         price = newton.minimise(
@@ -196,10 +216,11 @@ def _smoothed(
     entries: Entries,
     width: float,
     error_weight: float = 0.0,
+    tops: Labels = ANY,
 ) -> newton.Point:
     """Return mean(width * log(1 + sum_j exp(value_j / width))) - nu @ floor and its derivatives."""
     worth, charge = prices(needs, multipliers, error_weight)
-    sums = sum_smoothed(rows, share, worth, charge, width, *entries)
+    sums = sum_smoothed(rows, share, worth, charge, width, *entries, tops)
     value, right, answers, squares, lower = sums
     second = lower + np.tril(lower, -1).T + (needs.right * squares) @ needs.right.T
     return newton.Point(
@@ -211,20 +232,22 @@ def _smoothed(
 
 
 @kernel
-def sum_values(chances, share, worth, charge):
+def sum_values(chances, share, worth, charge, tops):
     """Return the mean value of the best answer, 0 where it is best to abstain."""
     total = 0.0
     for i in range(len(chances)):
         best, value = -np.inf, 1.0
+        top = tops[i] if len(tops) > 0 else -1
         for j in range(chances.shape[1]):
             value -= charge[j] * chances[i, j]
-            best = max(best, worth[j] * chances[i, j])
+            if top < 0 or top == j:
+                best = max(best, worth[j] * chances[i, j])
         total += share[i] * max(value + best, 0.0)
     return total
 
 
 @kernel
-def count_answers(chances, worth, charge, labels, soft, weights):
+def count_answers(chances, worth, charge, labels, soft, weights, tops):
     """Return (k,) certain and (k,) right rows by class, and the weight of all certain ones.
 
     Labels are one class a row, or soft where `labels` is empty.
@@ -233,9 +256,10 @@ def count_answers(chances, worth, charge, labels, soft, weights):
     certain, right, all_certain = np.zeros(k), np.zeros(k), 0.0
     for i in range(n):
         who, best, value = 0, -np.inf, 1.0
+        top = tops[i] if len(tops) > 0 else -1
         for j in range(k):
             value -= charge[j] * chances[i, j]
-            if worth[j] * chances[i, j] > best:
+            if (top < 0 or top == j) and worth[j] * chances[i, j] > best:
                 who, best = j, worth[j] * chances[i, j]
         if not value + best >= 0.0:
             continue
@@ -252,7 +276,7 @@ def count_answers(chances, worth, charge, labels, soft, weights):
 
 
 @kernel
-def sum_smoothed(chances, share, worth, charge, width, starts, classes, right, due):
+def sum_smoothed(chances, share, worth, charge, width, starts, classes, right, due, tops):
     """Return the smoothed values of all rows in sum, and the sums that give their derivatives.
 
     With q_j how much class j is answered and q_0 how much none is: q_j p_j and (1 - q_0) p_j, the
@@ -267,17 +291,20 @@ def sum_smoothed(chances, share, worth, charge, width, starts, classes, right, d
     far = NEGLIGIBLE * width
     for i in range(n):
         base, best = 1.0, -np.inf
+        first, last = 0, k
+        if len(tops) > 0:
+            first, last = tops[i], tops[i] + 1
         for j in range(k):
             base -= charge[j] * chances[i, j]
-        for j in range(k):
+            chosen[j] = 0.0
+        for j in range(first, last):
             best = max(best, worth[j] * chances[i, j])
         if best + base < -far:
             continue
         highest = max(best + base, 0.0)
         silent = np.exp(-highest / width) if highest < far else 0.0
         answered = 0.0
-        for j in range(k):
-            chosen[j] = 0.0
+        for j in range(first, last):
             away = worth[j] * chances[i, j] + base - highest
             if away > -far:
                 chosen[j] = np.exp(away / width)
@@ -319,13 +346,16 @@ def abstention_bound(
     price_weights: Floats | None = None,
     most_rows: int = BOUND_ROWS,
     error_weight: float = 0.0,
+    tops: Labels = ANY,
+    price_tops: Labels = ANY,
 ) -> float:
     """Return a lower bound on abstention under these risk constraints, for calibrated scores.
 
     With an error weight it is on abstention plus so many times the wrong answers.
 
     The bound holds for any multipliers. They come from a sample of the rows, or of
-    the rows `priced_by`, so that they do not flatter; the bound is evaluated on all rows.
+    the rows `priced_by` with `price_tops`, so that they do not flatter; the bound is evaluated on
+    all rows.
     """
     members = claim_members(constraints, probabilities.shape[1]).astype(np.float64)
     if not len(members):
@@ -345,9 +375,11 @@ def abstention_bound(
         BOUND_SMOOTHINGS,
         least_fall=BOUND_FALL,
         error_weight=error_weight,
+        tops=_some(tops if priced_by is None else price_tops, chosen),
     )
     share = weights / weights.sum()
     shrinks = (1.0,) if most == most_rows else SHRINKS
     return 1.0 - min(
-        certain_bound(probabilities, share, needs, f * multipliers, error_weight) for f in shrinks
+        certain_bound(probabilities, share, needs, f * multipliers, error_weight, tops)
+        for f in shrinks
     )

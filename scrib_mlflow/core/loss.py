@@ -11,13 +11,21 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scrib_mlflow.core.bounds import ErrorTable, allowed_errors, smooth_errors, soft_errors
 from scrib_mlflow.core.compiling import inner, kernel
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
 from scrib_mlflow.core.inputs import NAN, SLACK, Floats, Labelled
-from scrib_mlflow.core.rules import ConstraintFit, Fit, Rule, predict_sets
-from scrib_mlflow.core.targets import Constraint, Target, Targets, claimed, make_constraints
+from scrib_mlflow.core.rules import ConstraintFit, Fit, Rule, answerable, predict_sets
+from scrib_mlflow.core.targets import (
+    AnswerName,
+    Constraint,
+    Target,
+    Targets,
+    claimed,
+    make_constraints,
+)
 from scrib_mlflow.errors import InvalidLabelsError, InvalidTargetsError
 
 RISK, MISCOVERAGE, ABSTENTION = 0.0, 1.0, 2.0
@@ -130,7 +138,6 @@ class Ambiguity:
     error_weight: float = 0.0
 
 
-ERROR_WEIGHT = 2.0  # of commands: an answer more likely wrong than right is worse than none
 USUAL = Ambiguity()
 
 
@@ -173,15 +180,24 @@ class Problem:
     rows: Labelled
     constraints: tuple[Constraint, ...]
     ambiguity: Ambiguity = USUAL
+    answers: AnswerName = "any"
 
     @property
     def error_weight(self) -> float:
         """What a wrong answer costs, in abstentions."""
         return self.ambiguity.error_weight
 
+    def tops(self) -> NDArray[np.int32]:
+        """Return (n,) the one class that each row may be answered with; (0,) where any may."""
+        return answerable(self.rows.scores, self.answers)
 
-def make_problem(rows: Labelled, targets: Targets, ambiguity: Ambiguity = USUAL) -> Problem:
+
+def make_problem(
+    rows: Labelled, targets: Targets, ambiguity: Ambiguity = USUAL, answers: AnswerName = "any"
+) -> Problem:
     """Return the problem that targets pose on these rows, or say what is wrong with it."""
+    if answers not in {"top", "any"}:
+        raise InvalidTargetsError(f"answers is {answers!r}; use 'top' or 'any'")
     constraints = make_constraints(targets, rows.classes)
     chance, size, empty = ambiguity.chance_weight, ambiguity.size_weight, ambiguity.empty_weight
     weights = {"chance": chance, "size": size, "empty": empty, "error": ambiguity.error_weight}
@@ -206,7 +222,7 @@ def make_problem(rows: Labelled, targets: Targets, ambiguity: Ambiguity = USUAL)
                 f"no row has class {name!r}, so nothing can be said about it; "
                 "add rows of that class, or waive it by name"
             )
-    return Problem(rows=rows, constraints=constraints, ambiguity=ambiguity)
+    return Problem(rows=rows, constraints=constraints, ambiguity=ambiguity, answers=answers)
 
 
 def make_objective(problem: Problem, margin: Margin | None = None) -> Objective:

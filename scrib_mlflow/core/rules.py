@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from scrib_mlflow.core import inputs
 from scrib_mlflow.core.inputs import NAN, SLACK, Bools, Floats, Labelled, Labels
-from scrib_mlflow.core.targets import Kind
+from scrib_mlflow.core.targets import AnswerName, Kind
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.serving import answer_values, recalibrated, rule_sets
+from scrib_mlflow.serving import answer_values, rule_sets
 
 LEAST_SCORE = 1e-6  # that a score of 0 stands for, where other scores do not say how fine they are
 MOST_LEAST_SCORE = 0.05
@@ -78,9 +78,14 @@ class Recalibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdRule:
-    """Every class whose score reaches its threshold is in the set."""
+    """Every class whose score reaches its threshold is in the set.
+
+    With answers "top", a set whose one member is not the class with the highest score gains that
+    class, and so abstains.
+    """
 
     thresholds: tuple[float, ...]
+    answers: AnswerName = "any"
     kind: Literal["thresholds"] = "thresholds"
 
 
@@ -106,12 +111,14 @@ class OptimalRule:
 
     With p the recalibrated scores, answering j is worth
     ``1 + multipliers[j] p[j] - sum over k of charges[k] p[k]``; it pays where that is not negative.
+    With answers "top", j is the class with the highest score, and no other is answered.
     """
 
     multipliers: tuple[float, ...]
     charges: tuple[float, ...]
     recalibration: Recalibration | None  # None where scores are calibrated probabilities already
     candidate_thresholds: tuple[float, ...]  # a class this probable is a candidate; inf for none
+    answers: AnswerName = "any"
     kind: Literal["optimal"] = "optimal"
 
 
@@ -172,6 +179,13 @@ def make_sets(rule: Rule, scores: Floats, trust: Floats | None = None) -> Bools:
     for of in inputs.row_blocks(len(scores)):
         sets[of] = rule_sets(plain, scores[of], None if trust is None else trust[of])
     return sets
+
+
+def answerable(scores: Floats, answers: AnswerName) -> NDArray[np.int32]:
+    """Return (n,) the one class that each row may be answered with; (0,) where any may."""
+    if answers == "any":
+        return np.zeros(0, dtype=np.int32)
+    return scores.argmax(axis=1).astype(np.int32)
 
 
 def _check_numbers(rule: Rule, k: int) -> None:
@@ -253,8 +267,7 @@ def own_probabilities(
     plain = asdict(rule)
 
     def abstained(of: slice) -> Floats:
-        probabilities = recalibrated(plain["recalibration"], scores[of])
-        _, value = answer_values(plain, probabilities)
+        probabilities, _, value = answer_values(plain, scores[of])
         true = probabilities[np.arange(len(value)), labels[of]]
         return np.where(value < 0, true, np.nan)
 

@@ -17,6 +17,7 @@ from scrib_mlflow.errors import InvalidTargetsError
 from scrib_mlflow.messages import nearest
 
 RuleName = Literal["thresholds", "optimal"]
+AnswerName = Literal["top", "any"]  # the class with the highest score only, or any class
 Kind = Literal["risk", "miscoverage", "abstention"]
 Target = float | Mapping[str, float]
 DEFAULT, OVERALL = "default", "overall"

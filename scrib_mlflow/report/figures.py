@@ -21,7 +21,7 @@ from scrib_mlflow.core.reports import RiskCoverage, SetCount
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
 from scrib_mlflow.report.facts import ClassTable
 from scrib_mlflow.report.words import LONGEST, clipped, listed
-from scrib_mlflow.serving import answer_values, recalibrated
+from scrib_mlflow.serving import answer_values
 
 MOST_CLASSES = 20
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
@@ -123,9 +123,8 @@ def rule_figure(
     """
     limits, title = np.zeros(scores.shape[1]), "value of answering the class; from 0 on it pays"
     if isinstance(rule, OptimalRule):
-        fields = asdict(rule)
-        chances = recalibrated(fields["recalibration"], scores)
-        scores, value = answer_values(fields, chances)
+        fields = asdict(rule) | {"answers": "any"}  # so that the value is that of the worthiest
+        _, scores, value = answer_values(fields, scores)
         scores = scores - scores.max(axis=1, keepdims=True) + value[:, None]
     elif isinstance(rule, ThresholdRule):
         limits = np.array(rule.thresholds)

@@ -300,6 +300,8 @@ def rule_sentences(record: SetClassifier) -> list[str]:
     """Return what is to be said of the rule of a set classifier."""
     report = record.certify_report or record.fit_report
     sentences = []
+    if getattr(record.rule, "answers", "any") == "top":
+        sentences.append(say("words.only_top"))
     if isinstance(record.rule, OptimalRule):
         held = abstained_coverage(report)
         sentences.append(say("words.candidates", record=record, held=held))

@@ -27,12 +27,13 @@ from scrib_mlflow.core.certificate.certified import deploy, fitted_candidates
 from scrib_mlflow.core.certificate.claims import make_certificate
 from scrib_mlflow.core.groups import GroupTest, choose_group_test, make_group_test
 from scrib_mlflow.core.inputs import check_rows, labels_for
-from scrib_mlflow.core.loss import ERROR_WEIGHT, Ambiguity, describe_rule
+from scrib_mlflow.core.loss import Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import (
     OVERALL,
+    AnswerName,
     Constraint,
     Targets,
     claimed,
@@ -242,8 +243,8 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
 
 def target_options(settings: Calibrate) -> dict[str, Any]:
     """Return what is asked of a rule, by the names of the core's functions."""
-    options = settings.model_dump(include=TARGETS | {"seed"}) | _groups(settings)
-    return options | {"error_weight": error_weight(settings)}
+    options = settings.model_dump(include=TARGETS | {"error_weight", "seed"}) | _groups(settings)
+    return options | {"answers": answers(settings)}
 
 
 def loss_options(settings: Calibrate) -> dict[str, Any]:
@@ -251,11 +252,9 @@ def loss_options(settings: Calibrate) -> dict[str, Any]:
     return settings.model_dump(include=WEIGHTS | {"penalty"})
 
 
-def error_weight(settings: Calibrate) -> float:
-    """Return how many abstentions a wrong answer costs; none in the paper."""
-    if settings.error_weight is not None:
-        return settings.error_weight
-    return 0.0 if settings.mode == "paper" else ERROR_WEIGHT
+def answers(settings: Calibrate) -> AnswerName:
+    """Return which classes a row may be answered with; any in the paper."""
+    return settings.answers or ("any" if settings.mode == "paper" else "top")
 
 
 def register_logged(
@@ -365,7 +364,7 @@ def _make_record(
         gap=None if settings.weight else _measure_gap(settings, parts, sample, fitted),
         candidate_coverage=_coverage(settings) if settings.rule == "optimal" else None,
         advice=fitted.advice,
-        error_weight=error_weight(settings),
+        error_weight=settings.error_weight,
         risk_groups=groups,
         weight=settings.weight,
         max_weight=settings.max_weight,
@@ -456,8 +455,7 @@ def _fit(
     certifying = certify.scores, certify.labels, _coverage(settings), certify.weights
     rule = fitted_candidates(rule, *certifying)
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
-    weights = settings.model_dump(include=WEIGHTS)
-    ambiguity = Ambiguity(**weights, error_weight=error_weight(settings))
+    ambiguity = Ambiguity(**settings.model_dump(include=WEIGHTS | {"error_weight"}))
     fit = describe_rule("path", rule, rows, targets_of(settings), ambiguity)
     advice = None
     if outcome.chosen is None and not impossible(plan):
@@ -512,7 +510,7 @@ def _advise(
 def _tested(settings: Calibrate, base: Base, parts: engines.CalibrationRows) -> str:
     """Return everything that the outcome depends on, as text."""
     records = (parts.fit_data, parts.certify_data, parts.path_data)
-    chosen = settings.model_dump(mode="json", exclude=NO_MATTER)
+    chosen = settings.model_dump(mode="json", exclude=NO_MATTER) | {"answers": answers(settings)}
     used = [(record.digest, record.n_used) for record in records if record is not None]
     return json.dumps([scrib_mlflow.__version__, base.uri, base.model_id, chosen, used])
 
@@ -548,7 +546,7 @@ def _measure_gap(
         scores,
         settings.seed,
         weights,
-        error_weight=error_weight(settings),
+        error_weight=settings.error_weight,
     )
 
 

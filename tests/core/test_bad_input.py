@@ -81,6 +81,7 @@ BAD_OPTIONS = {
     "group of unknown": ({"risk_groups": {"g": (("N7",), 0.1)}}, "unknown class 'N7'"),
     "cap": ({"max_class_abstention": {"N1": 1.5}}, r"max_class_abstention\['N1'\] is 1.5"),
     "negative error weight": ({"error_weight": -1.0}, "error_weight is -1.0, but must be a finite"),
+    "unknown answers": ({"answers": "all"}, "answers is 'all'; use 'top' or 'any'"),
     "weight as text": ({"empty_weight": "much"}, "empty_weight is 'much', but must be a finite"),
     "group without target": ({"risk_groups": {"g": 0.1}}, r"must be \(class names, target\)"),
     "group named like a class": ({"risk_groups": {"N1": (("W",), 0.1)}}, "take another name"),

@@ -19,6 +19,7 @@ from scrib_mlflow.registry import models
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows import scoring, tables
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
+from tests.oracles import keep_top
 from tests.pages import Page
 
 OPTIONS = {"risk_targets": 0.1}
@@ -70,8 +71,8 @@ def test_a_search_that_sees_some_rows_keeps_rare_ones_and_everything_is_counted(
     assert record.fit_report.n == n_fit
     assert record.certify_report.n == record.certify_data.n_used
     labels = np.array([CLASSES.index(name) for name in rows["label"]])
-    sets = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(rows[FEATURES])
-    sets = sets >= np.array(record.rule.thresholds)
+    scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(rows[FEATURES])
+    sets = keep_top(scores >= np.array(record.rule.thresholds), scores)
     certain = sets.sum(axis=1) == 1
     for j, name in enumerate(CLASSES):
         measured = [record.fit_report.by_class[name], record.certify_report.by_class[name]]

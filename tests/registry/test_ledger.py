@@ -40,6 +40,7 @@ def test_uses_of_rows_are_counted_across_experiments(certified):
     finally:
         mlflow.set_experiment(experiment_id="0")
     assert calibrate().classifier.use.number == 1  # again
+    assert calibrate(answers="top").classifier.use.number == 1  # which is the default
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from scrib_mlflow.errors import ScribError
 from scrib_mlflow.workflows.calibrate import summary
 from scrib_mlflow.workflows.policy import find_damage
 from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
+from tests.oracles import keep_top
 
 
 def calibrate(uri="models:/base/1", **options):
@@ -54,7 +55,7 @@ def test_the_certificate_is_the_binomial_test_of_the_served_rule_on_rows_the_pat
         case_hashes(rows[FEATURES], labels), hashes.query("part == 'certify'")["hash"]
     )
     scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(rows[FEATURES])
-    sets = scores >= np.array(record.rule.thresholds)
+    sets = keep_top(scores >= np.array(record.rule.thresholds), scores)
     certain = certify & (sets.sum(axis=1) == 1)
     for j, claim in enumerate(record.certificate.claims):
         own = certain & (labels == j)
@@ -66,6 +67,24 @@ def test_the_certificate_is_the_binomial_test_of_the_served_rule_on_rows_the_pat
         assert claim.p_value == pytest.approx(stats.binom.cdf(*tested, 0.1))
         assert claim.p_value <= 0.05
         assert claim.status == "certified"
+
+
+@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
+def test_the_model_s_answers_are_withheld_but_never_changed_unless_the_paper_s_rule_is_asked_for(
+    mixture, rule
+):
+    fresh = draw_mixture(3000, seed=7)
+    own = fit_pipeline(draw_mixture(600, seed=100)).predict(fresh[FEATURES])
+    targets = {CLASSES[0]: 0.4, "default": 0.06}  # for which it pays to change answers
+    for options, changes in (({}, False), ({"mode": "paper"}, True), ({"answers": "any"}, True)):
+        done = calibrate(risk_targets=targets, rule=rule, **options)
+        served = mlflow.pyfunc.load_model(done.model_uri).predict(fresh[FEATURES])
+        answered = ~served["abstain"].to_numpy(dtype=bool)
+        assert 0.5 < answered.mean() <= 1
+        assert (served["prediction"].to_numpy()[answered] != own[answered]).any() == changes
+        assert done.classifier.rule.answers == ("any" if changes else "top")
+        note = mlflow.MlflowClient().get_model_version(done.name, done.version).description
+        assert ("only with the class that the model scores highest" in note) == (not changes)
 
 
 def test_the_last_of_the_path_that_passed_is_deployed(mixture):

@@ -33,11 +33,10 @@ from scrib_mlflow.core.certificate.split import (
 )
 from scrib_mlflow.core.groups import GroupTest, TestName, choose_group_test
 from scrib_mlflow.core.inputs import Floats, Labels, Progress
-from scrib_mlflow.core.loss import ERROR_WEIGHT
 from scrib_mlflow.core.optimal import fit_optimal
 from scrib_mlflow.core.rules import Fit, OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.search import fit_thresholds
-from scrib_mlflow.core.targets import RuleName, Target, Targets, make_constraints
+from scrib_mlflow.core.targets import AnswerName, RuleName, Target, Targets, make_constraints
 from scrib_mlflow.errors import InvalidDataError
 
 
@@ -79,7 +78,8 @@ def fit_certified(
     keys: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     max_weight: float | None = None,
-    error_weight: float = ERROR_WEIGHT,
+    error_weight: float = 0.0,
+    answers: AnswerName = "top",
     seed: int = 0,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -119,7 +119,10 @@ def fit_certified(
     max_weight : float, optional
         The highest weight that a row can have, fixed before the weights were looked at.
     error_weight : float
-        How many abstentions a wrong answer costs; 0 is the paper's objective.
+        How many abstentions a wrong answer costs.
+    answers : "top" or "any"
+        "top": only the class with the highest score may be answered, so that answers are never
+        more often wrong than that class; "any": the paper's, where any class may be.
     seed : int
         Of the split and the search.
     progress : callable, optional
@@ -179,6 +182,7 @@ def fit_certified(
         max_class_abstention=max_class_abstention,
         waive=waive,
         error_weight=error_weight,
+        answers=answers,
         confidence=confidence,
         path_scores=path_scores,
         groups=fit_groups,
@@ -213,6 +217,7 @@ def fit_certified(
             "max_class_abstention": max_class_abstention,
             "waive": waive,
             "error_weight": error_weight,
+            "answers": answers,
             "sample_weight": fit_weights,
             "seed": seed,
         }

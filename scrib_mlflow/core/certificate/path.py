@@ -30,7 +30,15 @@ from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progre
 from scrib_mlflow.core.loss import Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Recalibration
-from scrib_mlflow.core.targets import Constraint, RuleName, Target, Targets, claimed, own_targets
+from scrib_mlflow.core.targets import (
+    AnswerName,
+    Constraint,
+    RuleName,
+    Target,
+    Targets,
+    claimed,
+    own_targets,
+)
 from scrib_mlflow.errors import InvalidScoresError, InvalidTargetsError, ScribError
 
 BLUR = 0.2  # noise of a blurred copy, in standard deviations of the scores, correlated as they are
@@ -79,6 +87,7 @@ def draw_path(
     size_weight: float = 0.0,
     empty_weight: float = 1.0,
     error_weight: float = 0.0,
+    answers: AnswerName = "any",
     confidence: float = 0.95,
     path_scores: ArrayLike | None = None,
     groups: ArrayLike | None = None,
@@ -104,7 +113,7 @@ def draw_path(
         penalties are not for it.
     certify_rows : int
         How many rows the certificate will be computed on.
-    classes, penalty, chance_weight, size_weight, empty_weight, error_weight, seed, threads
+    classes, penalty, chance_weight, size_weight, empty_weight, error_weight, answers, seed, threads
         As of `fit_thresholds`.
     confidence : float
         Of the certificate.
@@ -142,7 +151,7 @@ def draw_path(
         empty_weight=empty_weight,
         error_weight=error_weight,
     )
-    constraints = make_problem(rows, targets, ambiguity).constraints
+    constraints = make_problem(rows, targets, ambiguity, answers).constraints
     check_rule(rule, ambiguity, penalty)
     if not claimed(constraints):
         raise InvalidTargetsError(
@@ -178,6 +187,7 @@ def draw_path(
         weights=weights,
         constraints=constraints,
         ambiguity=ambiguity,
+        answers=answers,
         margin=Margin(confidence=confidence, certify_rows=expected),
         seed=inputs.check_seed(seed),
         soft_rows=soft_worth(recalibration),

@@ -105,9 +105,16 @@ def find_pilot(problem: PathProblem) -> Pilot:
     chances, share = _chances(problem)
     needs = fit.make_requirements(problem.constraints, share @ chances)
     needs = needs.shared(fit.shared_multipliers(problem, problem.named))
-    weight = problem.error_weight
-    multipliers = solve_dual(chances, share, needs, seed=problem.seed, error_weight=weight)
-    return Pilot(fit.make_rule(needs, multipliers, problem.recalibration, weight), multipliers)
+    multipliers = solve_dual(
+        chances,
+        share,
+        needs,
+        seed=problem.seed,
+        error_weight=problem.error_weight,
+        tops=problem.tops(),
+    )
+    solved = needs, multipliers, problem.recalibration, problem.error_weight, problem.answers
+    return Pilot(fit.make_rule(*solved), multipliers)
 
 
 def expect_groups(
@@ -221,10 +228,10 @@ def _optimal_steps(
     chances, share = _chances(problem)
     together = fit.shared_multipliers(problem, problem.named)
     points = fit.make_requirements(problem.constraints, share @ chances)
-    multipliers, weight = pilot.at, problem.error_weight
+    multipliers, weight, tops = pilot.at, problem.error_weight, problem.tops()
 
     def count(rule: OptimalRule) -> Counts:
-        return fit.count_answers(rule, chances, problem.rows)
+        return fit.count_answers(rule, chances, problem.rows, tops)
 
     soft = count(fit.make_rule(points.shared(together), multipliers, None, weight))
     ratio = problem.margin.certify_rows / soft.members.sum()
@@ -239,14 +246,15 @@ def _optimal_steps(
             before = soft.certain
             needs = _touching(problem, points, allowed, soft).shared(together)
             multipliers = minimise(
-                chances, share, needs, SMOOTHINGS, multipliers, error_weight=weight
+                chances, share, needs, SMOOTHINGS, multipliers, error_weight=weight, tops=tops
             )
             soft = count(fit.make_rule(needs, multipliers, None, weight))
             moved = ratio * np.abs(soft.certain - before)
             lost = bool(out_of_reach(chances, share, needs, multipliers).any())
             if lost or (moved <= 1.0 + STEADY * ratio * soft.certain).all():
                 break
-        rules = fit.make_rules(needs, multipliers, problem.recalibration, weight, tied=tied)
+        solved = needs, multipliers, problem.recalibration, weight, problem.answers
+        rules = fit.make_rules(*solved, tied=tied)
         steps += [forecast(problem, rule, rising[turn]) for rule in rules]
         if lost:  # and higher margins are further still
             break

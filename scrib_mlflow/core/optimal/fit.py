@@ -21,11 +21,18 @@ from scrib_mlflow.core import dual, inputs, loss, rules
 from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import Counts, add_counts, constraint_counts, count_rows, count_sets
 from scrib_mlflow.core.dual import Requirements
-from scrib_mlflow.core.inputs import Floats, Labelled
+from scrib_mlflow.core.inputs import Floats, Labelled, Labels
 from scrib_mlflow.core.loss import CERTAIN, RIGHT, Ambiguity, Problem
 from scrib_mlflow.core.optimal.recalibration import fit_recalibration, recalibrate
-from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, make_sets
-from scrib_mlflow.core.targets import Constraint, Target, Targets, claimed, own_targets
+from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, answerable, make_sets
+from scrib_mlflow.core.targets import (
+    AnswerName,
+    Constraint,
+    Target,
+    Targets,
+    claimed,
+    own_targets,
+)
 from scrib_mlflow.errors import InvalidTargetsError
 
 MANY_CLASSES = 20  # with so many classes, those with few rows share a multiplier
@@ -81,6 +88,7 @@ def make_rule(
     multipliers: Floats,
     recalibration: Recalibration | None,
     error_weight: float = 0.0,
+    answers: AnswerName = "any",
 ) -> OptimalRule:
     """Return the rule of solved multipliers; its candidates are two until they are calibrated."""
     worth, charge = dual.prices(needs, multipliers, error_weight)
@@ -89,6 +97,7 @@ def make_rule(
         charges=tuple(charge.tolist()),
         recalibration=recalibration,
         candidate_thresholds=(float("inf"),) * len(worth),
+        answers=answers,
     )
 
 
@@ -97,6 +106,7 @@ def make_rules(
     multipliers: Floats,
     recalibration: Recalibration | None,
     error_weight: float = 0.0,
+    answers: AnswerName = "any",
     *,
     tied: bool,
 ) -> list[OptimalRule]:
@@ -105,7 +115,7 @@ def make_rules(
     Rows that are alike can all lie where answering neither pays nor costs. The solver answers a
     share of them; a rule must answer all or none, and its neighbours do the one and the other.
     """
-    rule = make_rule(needs, multipliers, recalibration, error_weight)
+    rule = make_rule(needs, multipliers, recalibration, error_weight, answers)
     return [
         replace(
             rule,
@@ -129,6 +139,7 @@ def fit_optimal(
     waive: Sequence[str] = (),
     penalty: Target = 1e4,
     error_weight: float = 0.0,
+    answers: AnswerName = "any",
     share_multipliers: bool | None = None,
     candidate_coverage: float = 0.95,
     sample_weight: ArrayLike | None = None,
@@ -150,6 +161,8 @@ def fit_optimal(
     error_weight : float
         How many abstentions a wrong answer costs. At 0 the rule answers as often as the targets
         allow, wrongly where they allow that.
+    answers : "top" or "any"
+        As of `fit_thresholds`; the top class is that of the scores before recalibration.
     share_multipliers : bool, optional
         Whether classes without a target of their own share one multiplier; by default where
         classes are many and rows of theirs are few.
@@ -187,7 +200,7 @@ def fit_optimal(
             inputs.check_probabilities(rows.scores), rows.labels, rows.weights
         )
         chances = recalibrate(recalibration, rows.scores)
-    problem = loss.make_problem(rows, targets, Ambiguity(error_weight=error_weight))
+    problem = loss.make_problem(rows, targets, Ambiguity(error_weight=error_weight), answers)
     if not problem.constraints:
         raise InvalidTargetsError(
             "no target is enforced, so there is nothing to fit; give risk_targets, or waive less"
@@ -220,8 +233,11 @@ class Tried(NamedTuple):
     counts: Counts
 
 
-def count_answers(rule: OptimalRule, chances: Floats, rows: Labelled) -> Counts:
-    """Count the answers of a rule to recalibrated rows; what sets hold beside them is left out."""
+def count_answers(rule: OptimalRule, chances: Floats, rows: Labelled, tops: Labels) -> Counts:
+    """Count the answers of a rule to recalibrated rows; what sets hold beside them is left out.
+
+    `tops` are the classes that rows may be answered with, as `answerable` gives them.
+    """
     certain, right, all_certain = dual.count_answers(
         chances,
         np.array(rule.multipliers),
@@ -229,6 +245,7 @@ def count_answers(rule: OptimalRule, chances: Floats, rows: Labelled) -> Counts:
         rows.labels,
         rows.soft,
         rows.weights,
+        tops,
     )
     return Counts(
         rows.class_weight(), certain, certain - right, np.zeros(len(right)), all_certain, 0.0, 0.0
@@ -253,23 +270,24 @@ def aim(
     objective = loss.make_objective(problem)
     aims = np.array([constraint.target for constraint in constraints])
     tied = inputs.are_tied(rows.scores)
-    weight = problem.error_weight
+    weight, tops = problem.error_weight, problem.tops()
     rounds: list[Tried] = []
     multipliers, bound, gap = start, 0.0, 0.0
     for turn in range(ROUNDS if len(together) < MANY_CLASSES else MANY_ROUNDS):
         aimed_at = [replace(c, target=float(t)) for c, t in zip(constraints, aims, strict=True)]
         needs = make_requirements(aimed_at, class_share).shared(together)
         multipliers = dual.solve_dual(
-            chances, share, needs, start=multipliers, seed=seed, error_weight=weight
+            chances, share, needs, start=multipliers, seed=seed, error_weight=weight, tops=tops
         )
         tried = []
-        for rule in make_rules(needs, multipliers, recalibration, weight, tied=tied):
-            counts = count_answers(rule, chances, rows)
+        solved = needs, multipliers, recalibration, weight, problem.answers
+        for rule in make_rules(*solved, tied=tied):
+            counts = count_answers(rule, chances, rows, tops)
             counters = constraint_counts(counts, constraints)
             reached = float(loss.loss_of(*counters, objective))
             tried.append(Tried(reached, rule, multipliers, counts))
         if turn == 0:
-            bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers, weight)
+            bound = 1.0 - dual.certain_bound(chances, share, needs, multipliers, weight, tops)
             counts = tried[0].counts
             paid = counts.all_certain - weight * counts.wrong.sum()
             gap = float(1.0 - paid / rows.weights.sum()) - bound
@@ -356,7 +374,8 @@ def measure_gap(
     """Hold a rule against the best possible on rows whose labels are not looked at.
 
     Prices come from `fit_scores`, so that on other rows the bounds do not flatter. The weights of
-    the fit rows count in the prices, and in all else where they are the rows themselves.
+    the fit rows count in the prices, and in all else where they are the rows themselves. Where the
+    rule answers top classes only, so do those that it is held against.
     """
     risks = claimed(constraints)
     chances = recalibrate(recalibration, scores)
@@ -375,11 +394,14 @@ def measure_gap(
         if counters[CERTAIN] > 0:  # a rule that never answers has no risk
             risk = 1.0 - counters[RIGHT] / counters[CERTAIN]
             reached.append(replace(constraint, target=float(np.clip(risk, LEAST_RISK, 1.0))))
+    answers: AnswerName = getattr(rule, "answers", "any")
     bound = partial(
         dual.abstention_bound,
         chances,
         weights,
         seed=seed,
+        tops=answerable(scores, answers),
+        price_tops=answerable(fit_scores, answers),
         priced_by=chances if same else recalibrate(recalibration, fit_scores),
         price_weights=fit_weights,
         most_rows=MOST_ROWS,

@@ -23,12 +23,11 @@ from scrib_mlflow.core.loss import (
     Objective,
     Problem,
 )
-from scrib_mlflow.core.rules import Fit, ThresholdRule
+from scrib_mlflow.core.rules import Fit, ThresholdRule, make_sets
 from scrib_mlflow.core.search.levels import Data, Track, centre, make_data
 from scrib_mlflow.core.search.search import Best, Task, plan_effort, search
-from scrib_mlflow.core.targets import Target, Targets, known_classes
+from scrib_mlflow.core.targets import AnswerName, Target, Targets, known_classes
 from scrib_mlflow.errors import InvalidTargetsError, ScribError, SearchMismatchError
-from scrib_mlflow.serving import threshold_sets
 
 TOLERANCE = 1e-9  # of weighted counts, for each unit of weight
 
@@ -51,6 +50,7 @@ def fit_thresholds(
     size_weight: float = 0.0,
     empty_weight: float = 1.0,
     error_weight: float = 0.0,
+    answers: AnswerName = "any",
     threshold_groups: str | Sequence[str] = "class",
     sample_weight: ArrayLike | None = None,
     confidence: float | None = None,
@@ -95,6 +95,10 @@ def fit_thresholds(
     error_weight : float
         What a wrong answer costs, that is a certain row whose member is another class; at 0 only
         the targets heed it.
+    answers : "top" or "any"
+        "top": a row may be answered with the class of its highest score only, the first of equal
+        ones, so that answers are never more often wrong than that class; a set of one other class
+        gains it and abstains. "any": the paper's, where any class may be answered.
     threshold_groups : "class", "all", or class names
         A threshold for every class; one for all; or one for each class named and one that the
         rest share.
@@ -138,6 +142,7 @@ def fit_thresholds(
             empty_weight=empty_weight,
             error_weight=error_weight,
         ),
+        answers,
     )
     rows = problem.rows
     single = _single_thresholds(threshold_groups, rows.classes)
@@ -174,6 +179,7 @@ def fit_thresholds(
             problem.constraints,
             task.seed,
             error_weight=problem.error_weight,
+            tops=problem.tops(),
         )
     return replace(fit, start_losses=best.start_losses, abstention_bound=bound, seed=task.seed)
 
@@ -189,7 +195,7 @@ def make_task(
 ) -> Task:
     """Return the search problem; the classes `single`, by default all, have a threshold each."""
     rows, k = problem.rows, len(problem.rows.classes)
-    data = make_data(rows, np.arange(k) if single is None else single)
+    data = make_data(rows, np.arange(k) if single is None else single, problem.answers)
     missed = any(constraint.kind == "miscoverage" for constraint in problem.constraints)
     return Task(
         data=data,
@@ -207,7 +213,8 @@ def served_rule(best: Best, task: Task, problem: Problem) -> tuple[ThresholdRule
     Raises where the search has counted something else.
     """
     thresholds = centre(task.data, best.thresholds)
-    counts = count_rows(threshold_sets(problem.rows.scores, thresholds), problem.rows)
+    rule = ThresholdRule(thresholds=tuple(thresholds.tolist()), answers=problem.answers)
+    counts = count_rows(make_sets(rule, problem.rows.scores), problem.rows)
     served, totals = constraint_counts(counts, problem.constraints)
     searched, searched_totals = best.counts.copy(), best.totals.copy()
     if not task.track.missed:
@@ -223,7 +230,7 @@ def served_rule(best: Best, task: Task, problem: Problem) -> tuple[ThresholdRule
             f"the search counted {searched.tolist()} and {searched_totals.tolist()} but the served "
             f"rule gives {served.tolist()} and {totals.tolist()}; please report this with your data"
         )
-    return ThresholdRule(thresholds=tuple(thresholds.tolist())), counts
+    return rule, counts
 
 
 def _single_thresholds(groups: str | Sequence[str], classes: tuple[str, ...]) -> Ints:

@@ -1,7 +1,8 @@
 """Kernels: what sets count at some cuts, what one move changes, and the best cut of one threshold.
 
 A cut is a threshold by rank: cut c of threshold g admits the entries at position c or above among
-its distinct scores. Thresholds g, rows n, classes k, terms c of the loss.
+its distinct scores. Thresholds g, rows n, classes k, terms c of the loss. Where only the top class
+may be answered, a set of one other class gains it and abstains.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scrib_mlflow.core.compiling import inlined, inner, kernel
 
 CLASS, LEVELS, HIGHEST, OFFSET = range(4)  # columns of groups
 SECOND, TOP_CLASS, SECOND_CLASS = range(3)  # rows of tops
-HELD, HOLDER, LABEL = range(3)  # columns of info: members of a set, and the sum of their classes
+HELD, HOLDER, LABEL, ONLY = range(4)  # columns of info; HOLDER: the sum of the members' classes
 
 
 class Rows(NamedTuple):
@@ -33,6 +34,7 @@ class Rows(NamedTuple):
     label_weight: np.ndarray
     size_at: np.ndarray  # by position: weight of the members at that cut; may be empty
     labels: np.ndarray  # (n,) int32, ascending; -1 where labels are soft
+    only: np.ndarray  # (n,) int32: the class that may be answered; -1 where any may
     weights: np.ndarray  # (n,)
     soft: np.ndarray  # (n, k) label weights, or (0, k)
     class_start: np.ndarray  # (k + 1,) int64: where the rows of each class start
@@ -44,9 +46,20 @@ class State(NamedTuple):
     """Where a search stands: the cuts, and every counter at them."""
 
     cuts: np.ndarray  # (g,) int64
-    info: np.ndarray  # (n, 4) int32: HELD, HOLDER, LABEL; together, for one fetch a row
+    info: np.ndarray  # (n, 4) int32: HELD, HOLDER, LABEL, ONLY; together, for one fetch a row
     counts: np.ndarray  # (c, 3) CERTAIN, RIGHT, MISSED
     totals: np.ndarray  # (4,) ALL_CERTAIN, ALL_EMPTY, ALL_SIZE, ALL_WRONG
+
+
+@inner
+def count_gained(i, sign, info, weights, soft, class_terms, term_of, counts, totals):
+    """Add (sign 1) or take back (sign -1) the class that a set gains because it may be answered."""
+    label, only = info[i, LABEL], info[i, ONLY]
+    totals[loss.ALL_SIZE] += sign * weights[i]
+    if label < 0 or label == only:
+        weight = sign * (weights[i] if label >= 0 else soft[i, only])
+        for a in range(class_terms[only], class_terms[only + 1]):
+            counts[term_of[a], loss.MISSED] -= weight
 
 
 @inlined
@@ -78,6 +91,7 @@ def place(rows, objective, state, cuts):
     n = positions.shape[1]
     info[:] = 0
     info[:, LABEL] = rows.labels
+    info[:, ONLY] = rows.only
     counts[:] = rows.base_counts
     totals[:] = rows.base_totals
     for g in range(len(cuts)):
@@ -102,8 +116,12 @@ def place(rows, objective, state, cuts):
         if info[i, HELD] == 0:
             totals[loss.ALL_EMPTY] += rows.weights[i]
         if info[i, HELD] == 1:
-            count_certain(i, info[i, HOLDER], 1.0, info, rows.weights, rows.soft,
-                          class_terms, term_of, counts, totals)  # fmt: skip
+            if info[i, ONLY] < 0 or info[i, ONLY] == info[i, HOLDER]:
+                count_certain(i, info[i, HOLDER], 1.0, info, rows.weights, rows.soft,
+                              class_terms, term_of, counts, totals)  # fmt: skip
+            else:
+                count_gained(i, 1.0, info, rows.weights, rows.soft,
+                             class_terms, term_of, counts, totals)  # fmt: skip
     return loss.loss_of(counts, totals, objective)
 
 
@@ -138,8 +156,12 @@ def move(rows, objective, state, g, cut):
             sign = 1.0
             holder -= step * who
         if sign != 0.0:
-            count_certain(i, holder, sign, info, weights, soft,
-                          class_terms, term_of, counts, totals)  # fmt: skip
+            if info[i, ONLY] < 0 or info[i, ONLY] == holder:
+                count_certain(i, holder, sign, info, weights, soft,
+                              class_terms, term_of, counts, totals)  # fmt: skip
+            else:
+                count_gained(i, sign, info, weights, soft,
+                             class_terms, term_of, counts, totals)  # fmt: skip
     if len(rows.label_start) > 0:
         for e in range(rows.label_start[first], rows.label_start[last]):
             k = rows.label_class[e]
@@ -219,6 +241,16 @@ def walk(rows, objective, state, scratch, g, step, best_cut, best_loss, barrier)
             else:
                 continue
             changed = True
+            if info[i, ONLY] >= 0 and info[i, ONLY] != holder:
+                only = info[i, ONLY]
+                count_gained(i, sign, info, weights, soft,
+                             class_terms, term_of, counts, totals)  # fmt: skip
+                for t in range(class_terms[only], class_terms[only + 1]):
+                    if track_labels and not stale[term_of[t]]:
+                        stale[term_of[t]] = True
+                        queue[queued] = term_of[t]
+                        queued += 1
+                continue
             totals[loss.ALL_CERTAIN] += sign * weights[i]
             label = info[i, LABEL]
             first, end = label, label + 1

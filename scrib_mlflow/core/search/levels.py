@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from scrib_mlflow.core.compiling import kernel
 from scrib_mlflow.core.inputs import Floats, Ints, Labelled
 from scrib_mlflow.core.loss import ALL_CERTAIN, ALL_EMPTY, ALL_WRONG, MISSED, Objective
+from scrib_mlflow.core.rules import answerable
 from scrib_mlflow.core.search.kernels import HIGHEST, Rows
+from scrib_mlflow.core.targets import AnswerName
 
 SHARED = -1  # in place of a class: the threshold that several classes share
 PARTS = {  # fields of `Rows` that are joined from those of each threshold
@@ -38,6 +40,7 @@ class Data(NamedTuple):
     sharing: Ints  # the classes that share the last threshold
     heads: Floats  # (n, 2) their two highest scores in each row; (0, 2) without
     head_classes: NDArray[np.int32]  # (n, 2)
+    only: NDArray[np.int32]  # (n,) the class that may be answered; empty where any may
 
     @property
     def hard(self) -> bool:
@@ -64,6 +67,7 @@ class Data(NamedTuple):
             weights=self.weights[rows] * by,
             heads=self.heads[rows] if shared else self.heads,
             head_classes=self.head_classes[rows] if shared else self.head_classes,
+            only=self.only[rows] if len(self.only) else self.only,
         )
 
     def by_class(self, thresholds: Floats) -> Floats:
@@ -74,7 +78,7 @@ class Data(NamedTuple):
         return result
 
 
-def make_data(rows: Labelled, single: Ints) -> Data:
+def make_data(rows: Labelled, single: Ints, answers: AnswerName = "any") -> Data:
     """Return the data of a search where some classes have a threshold each, the rest one."""
     n, k = rows.scores.shape
     sharing = np.setdiff1d(np.arange(k), single)
@@ -89,7 +93,8 @@ def make_data(rows: Labelled, single: Ints) -> Data:
             part[each_row, highest] = -np.inf
     last = [SHARED] if shared else sharing
     thresholds = np.concatenate([single, last]).astype(np.int64)
-    return Data(*rows[:4], thresholds, sharing, heads, head_classes)
+    only = answerable(rows.scores, answers)
+    return Data(*rows[:4], thresholds, sharing, heads, head_classes, only)
 
 
 def between(below: float, above: float) -> float:
@@ -221,6 +226,7 @@ def build_level(
         shared=int(np.argmin(data.thresholds)) if len(data.heads) else -1,
         tops=tops,
         labels=labels,
+        only=part.only if len(data.only) else np.full(n_moving, -1, dtype=np.int32),
         weights=part.weights,
         soft=part.soft,
         class_start=np.searchsorted(labels, np.arange(k + 1)),
@@ -268,6 +274,7 @@ def find_moving(data, low, high, keep_all, moving, class_counts, totals):
     """
     scores, labels, soft, weights = data.scores, data.labels, data.soft, data.weights
     thresholds, heads, head_classes = data.thresholds, data.heads, data.head_classes
+    only = data.only
     n_moving = 0
     for i in range(len(scores)):
         always = 0
@@ -287,7 +294,7 @@ def find_moving(data, low, high, keep_all, moving, class_counts, totals):
             n_moving += 1
         elif always == 0:
             totals[ALL_EMPTY] += weights[i]
-        elif always == 1:
+        elif always == 1 and (len(only) == 0 or only[i] == member):
             totals[ALL_CERTAIN] += weights[i]
             if len(soft) == 0:
                 class_counts[labels[i], 0] += weights[i]

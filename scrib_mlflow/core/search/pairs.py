@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scrib_mlflow.core import loss
-from scrib_mlflow.core.compiling import inner, kernel
+from scrib_mlflow.core.compiling import inlined, inner, kernel
 from scrib_mlflow.core.search import kernels
 
 GRID_SIDE = 32  # cuts of a threshold that a pair move tries
@@ -166,20 +166,51 @@ def add_penalties(c, objective, counts, planes, here, cells):
 
 
 @inner
+def mark_gained(rows, a, b, boxes, e, width, gained):
+    """Mark the corners of the cells where a row holds one class that may not be answered."""
+    i = boxes[e, 6]
+    only, weight = rows.only[i], rows.weights[i]
+    if only < 0:
+        return
+    u, v = boxes[e, 2] * width, boxes[e, 3]
+    if boxes[e, 0] == 1:
+        if boxes[e, 1] != only:
+            gained[u + v] += weight
+        return
+    if only != member(rows, a, i):
+        gained[boxes[e, 4] * width + v] += weight
+        gained[u + v] -= weight
+    if only != member(rows, b, i):
+        gained[u + boxes[e, 5]] += weight
+        gained[u + v] -= weight
+
+
+@inlined
+def member(rows, g, i):
+    """Return the class that threshold g admits first in row i."""
+    return rows.tops[kernels.TOP_CLASS, i] if g == rows.shared else rows.groups[g, kernels.CLASS]
+
+
+@inner
 def add_ambiguity(rows, costs, state, a, b, grid_a, size_a, grid_b, size_b, boxes, listed, here,
-                  empty, spare, losses):  # fmt: skip
+                  empty, gained, losses):  # fmt: skip
     """Add what empty sets cost beyond ambiguous ones, and the cost of set sizes, to every cell."""
     width = size_b + 1
-    if costs[loss.EMPTY_COST] != costs[loss.CHANCE_COST]:
+    # whether the cost of a set of one class that gains another is to be counted
+    gains = len(rows.size_at) > 0 and len(rows.only) > 0 and rows.only[0] >= 0
+    if costs[loss.EMPTY_COST] != costs[loss.CHANCE_COST] or gains:
         empty[: (size_a + 1) * width] = 0.0
-        spare[: (size_a + 1) * width] = 0.0
+        gained[: (size_a + 1) * width] = 0.0
         for e in range(listed):
             if boxes[e, 0] == 0:
                 empty[boxes[e, 2] * width + boxes[e, 3]] += rows.weights[boxes[e, 6]]
-        accumulate(empty, spare, size_a, width)
+            if gains:
+                mark_gained(rows, a, b, boxes, e, width, gained)
+        accumulate(empty, gained, size_a, width)
         more = state.totals[loss.ALL_EMPTY] - empty[here]
         for j in range(size_a * width):
             losses[j] += (costs[loss.EMPTY_COST] - costs[loss.CHANCE_COST]) * (more + empty[j])
+            losses[j] += costs[loss.SIZE_COST] * (gained[j] - gained[here])
     if len(rows.size_at) > 0:
         at_a, at_b = rows.groups[a, kernels.OFFSET], rows.groups[b, kernels.OFFSET]
         rest = state.totals[loss.ALL_SIZE]
@@ -235,21 +266,27 @@ def pair(rows, objective, state, scratch, a, b):
             i = boxes[e, 6]
             weight = weights[i] if hard else soft[i, k]
             u, v = boxes[e, 2] * width, boxes[e, 3]
+            only = rows.only[i]
             if boxes[e, 0] == 1:
-                certain[u + v] += weight
-                if boxes[e, 1] == k:
-                    right[u + v] += weight
+                if only < 0 or only == boxes[e, 1]:
+                    certain[u + v] += weight
+                    if boxes[e, 1] == k:
+                        right[u + v] += weight
                 continue
             second_u, second_v = boxes[e, 4] * width, boxes[e, 5]
-            certain[second_u + v] += weight
-            certain[u + second_v] += weight
-            certain[u + v] -= 2.0 * weight
-            if k == (tops[kernels.TOP_CLASS, i] if a == shared else class_a):
-                right[second_u + v] += weight
-                right[u + v] -= weight
-            elif k == (tops[kernels.TOP_CLASS, i] if b == shared else class_b):
-                right[u + second_v] += weight
-                right[u + v] -= weight
+            of_a = tops[kernels.TOP_CLASS, i] if a == shared else class_a
+            of_b = tops[kernels.TOP_CLASS, i] if b == shared else class_b
+            by_a = weight if only < 0 or only == of_a else 0.0
+            by_b = weight if only < 0 or only == of_b else 0.0
+            certain[second_u + v] += by_a
+            certain[u + second_v] += by_b
+            certain[u + v] -= by_a + by_b
+            if k == of_a:
+                right[second_u + v] += by_a
+                right[u + v] -= by_a
+            elif k == of_b:
+                right[u + second_v] += by_b
+                right[u + v] -= by_b
         accumulate(certain, right, size_a, width)
         constant += chance * certain[here] - error * (certain[here] - right[here])
         for j in range(cells):

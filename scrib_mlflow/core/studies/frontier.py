@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,15 @@ from scrib_mlflow.core.reports import PartRates, measure_part
 from scrib_mlflow.core.rules import make_sets
 from scrib_mlflow.core.studies import sweeps
 from scrib_mlflow.core.studies.compare import group_codes, halve
-from scrib_mlflow.core.targets import Constraint, RuleName, Target, Targets, claimed, own_targets
+from scrib_mlflow.core.targets import (
+    AnswerName,
+    Constraint,
+    RuleName,
+    Target,
+    Targets,
+    claimed,
+    own_targets,
+)
 from scrib_mlflow.errors import InvalidDataError
 
 WANTED = 0.8  # chance that all claims pass together
@@ -114,6 +122,7 @@ def draw_frontier(
     size_weight: float = 0.0,
     empty_weight: float = 1.0,
     error_weight: float = 0.0,
+    answers: AnswerName = "any",
     confidence: float = 0.95,
     points: int = 30,
     lowest: float | None = None,
@@ -129,7 +138,7 @@ def draw_frontier(
     ----------
     scores, labels, risk_targets, classes, overall_target, max_class_abstention, waive, penalty
         As for `draw_path`; labels are hard.
-    rule, chance_weight, size_weight, empty_weight, error_weight
+    rule, chance_weight, size_weight, empty_weight, error_weight, answers
         As for `draw_path`.
     certify_rows, certify_groups : int
         How many rows, and groups of rows, a certificate will be computed on; the groups if and
@@ -168,7 +177,8 @@ def draw_frontier(
         empty_weight=empty_weight,
         error_weight=error_weight,
     )
-    constraints = make_problem(rows, targets, ambiguity).constraints
+    problem = make_problem(rows, targets, ambiguity, answers)
+    constraints = problem.constraints
     check_rule(rule, ambiguity, penalty)
     level = 1 - inputs.as_number("confidence", confidence, low=0, high=1)
     inputs.as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
@@ -188,11 +198,12 @@ def draw_frontier(
     fitted = rows.take(inside)
     grid = sweeps.make_sweeps(fitted, constraints, points=points, lowest=lowest, highest=highest)
     used = inputs.count_threads(threads)
+    posed = replace(problem, rows=fitted)
     if rule == "optimal":
         named = own_targets(risk_targets)
-        rules = sweeps.fit_optimal_along(fitted, grid, named, seed, used, progress, ambiguity)
+        rules = sweeps.fit_optimal_along(posed, grid, named, seed, used, progress)
     else:
-        rules = sweeps.fit_thresholds_along(fitted, grid, ambiguity, seed, used, progress)
+        rules = sweeps.fit_thresholds_along(posed, grid, seed, used, progress)
     expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
     held_out, held_groups = rows.take(~inside), None if codes is None else codes[~inside]
     singles = [c for c in claimed(constraints) if len(c.classes) == 1]

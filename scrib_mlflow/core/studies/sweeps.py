@@ -17,7 +17,7 @@ import numpy as np
 
 from scrib_mlflow.core.counts import constraint_counts, count_rows
 from scrib_mlflow.core.inputs import Floats, Labelled, Progress, as_number, check_probabilities
-from scrib_mlflow.core.loss import USUAL, Ambiguity, Problem, loss_of, make_objective
+from scrib_mlflow.core.loss import Problem, loss_of, make_objective
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.optimal.fit import Aimed, aim, shared_multipliers
 from scrib_mlflow.core.rules import OptimalRule, ThresholdRule, make_sets
@@ -150,22 +150,21 @@ class SweepRule(NamedTuple):
 
 
 def fit_thresholds_along(
-    rows: Labelled,
+    problem: Problem,
     sweeps: Sweeps,
-    ambiguity: Ambiguity,
     seed: int,
     threads: int,
     progress: Progress | None,
 ) -> list[list[SweepRule]]:
-    """Return the best thresholds for each point of each sweep."""
+    """Return the best thresholds for each point of each sweep, the rest being as in the problem."""
     problems = [
-        [Problem(rows=rows, constraints=p.constraints, ambiguity=ambiguity) for p in sweep]
+        [replace(problem, constraints=point.constraints) for point in sweep]
         for sweep in sweeps.sweeps
     ]
     chosen = problems[0][sweeps.chosen]
     task = make_task(chosen, make_objective(chosen), seed=seed)
     first = search(task, None, threads)
-    n, k = rows.scores.shape
+    n, k = problem.rows.scores.shape
     hasty = task._replace(effort=plan_effort(n, k, k, EFFORT))
     tasks = [[hasty._replace(objective=make_objective(p)) for p in row] for row in problems]
     tried = [first]
@@ -200,26 +199,26 @@ def fit_thresholds_along(
 
 
 def fit_optimal_along(
-    rows: Labelled,
+    problem: Problem,
     sweeps: Sweeps,
     named: frozenset[str],
     seed: int,
     threads: int,
     progress: Progress | None,
-    ambiguity: Ambiguity = USUAL,
 ) -> list[list[SweepRule]]:
-    """Return the best prices for each point of each sweep.
+    """Return the best prices for each point of each sweep, the rest being as in the problem.
 
     Classes that are `named` with their target have a multiplier of their own.
     """
+    rows = problem.rows
     recalibration = fit_recalibration(check_probabilities(rows.scores), rows.labels)
     chances = recalibrate(recalibration, rows.scores)
 
     def solve(point: SweepPoint, start: Floats | None) -> Aimed:
-        problem = Problem(rows=rows, constraints=point.constraints, ambiguity=ambiguity)
-        together = shared_multipliers(problem, named)
+        posed = replace(problem, constraints=point.constraints)
+        together = shared_multipliers(posed, named)
         usable = start if start is not None and len(start) == len(together) else None
-        return aim(problem, chances, recalibration, together, seed, usable)
+        return aim(posed, chances, recalibration, together, seed, usable)
 
     first = solve(sweeps.sweeps[0][sweeps.chosen], None)
 
@@ -244,8 +243,7 @@ def fit_optimal_along(
     ]
 
     def best(point: SweepPoint) -> SweepRule:
-        problem = Problem(rows=rows, constraints=point.constraints, ambiguity=ambiguity)
-        objective = make_objective(problem)
+        objective = make_objective(replace(problem, constraints=point.constraints))
         losses = [float(loss_of(*counts, objective)) for counts in counted]
         least = int(np.argmin(losses))
         return SweepRule(rules[least], losses[least])

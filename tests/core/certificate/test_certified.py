@@ -297,3 +297,20 @@ def test_a_plain_fit_is_never_certified_even_where_its_rows_would_pass(fitted):
     assert rule == plain
     assert not found.passed
     assert {claim.status for claim in found.claims} == {"passes alone"}
+
+
+@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
+def test_answers_are_those_of_the_model_unless_any_class_may_be_answered(rule):
+    scores, labels = draw_scores(6_000, noise=3**0.5, seed=2)
+    changed = {}
+    for options in ({}, {"answers": "any"}):
+        fitted = scrib_mlflow.fit_certified(scores, labels, 0.3, rule=rule, threads=1, **options)
+        assert fitted.certificate.passed
+        sets = scrib_mlflow.predict_sets(scores, fitted.rule)
+        certain = sets.sum(axis=1) == 1
+        other = sets[certain].argmax(axis=1) != scores[certain].argmax(axis=1)
+        changed[fitted.rule.answers] = other.any()
+    assert changed == {"top": False, "any": True}
+    hopeless = scrib_mlflow.fit_certified(scores[:300], labels[:300], 0.01, rule=rule)
+    assert hopeless.chosen is None
+    assert hopeless.rule.answers == "top"  # a plain fit as well

@@ -151,3 +151,34 @@ def test_a_price_of_errors_buys_fewer_of_them_along_the_whole_path():
             by_step.append(1 - scores[sets & certain[:, None]].mean())
         wrong.append(by_step)
     assert max(wrong[1]) < min(wrong[0]) - 0.02
+
+
+@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
+def test_paths_of_the_top_class_give_no_other_answer(rule):
+    tilted = SCORES * [1.0, 3.0, 1.0, 1.0, 0.4]  # recalibration changes the top class
+    tilted /= tilted.sum(axis=1, keepdims=True)
+    drawn = {
+        answers: draw_path(
+            tilted, LABELS, 0.3, rule=rule, certify_rows=7_000, answers=answers, threads=1
+        )
+        for answers in ("top", "any")
+    }
+    others = []
+    for answers, path in drawn.items():
+        for step in path.steps:
+            assert step.rule.answers == answers
+            sets = predict_sets(tilted, step.rule)
+            certain = sets.sum(axis=1) == 1
+            assert step.abstention_rate == pytest.approx(1 - certain.mean(), abs=1e-12)
+            other = sets[certain].argmax(axis=1) != tilted[certain].argmax(axis=1)
+            others.append(other.any())
+            assert not (answers == "top" and other.any())
+    assert any(others)
+
+
+def test_a_path_of_the_top_class_may_end_with_top_1():
+    scores, labels = draw_scores(2_000, noise=1.0, signal=(9.0, 8.0, 8.0), seed=1)
+    path = draw_path(scores, labels, 0.3, rule="optimal", certify_rows=5_000, answers="top")
+    sets = predict_sets(scores, path.steps[-1].rule)
+    assert (sets.sum(axis=1) == 1).all()
+    assert (sets.argmax(axis=1) == scores.argmax(axis=1)).all()

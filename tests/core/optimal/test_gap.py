@@ -1,5 +1,7 @@
 """The gap to the best possible: never negative at a rule's own risks, nil for the best rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,13 @@ def test_gap_is_in_the_unit_of_the_objective():
     assert gap.bound - 0.01 < gap.cost_rate < gap.bound + 0.02
     free = measure_gap(rule, FRESH, ASKED, MAP, SCORES, 0)
     assert free.cost_rate == free.abstention_rate > free.bound + 0.02
+
+
+@pytest.mark.parametrize("fit", [fit_optimal, fit_thresholds])
+def test_rules_of_the_top_class_are_held_against_such_rules(fit):
+    rule = fit(SCORES, LABELS, 0.2, answers="top").rule
+    gap, free = gap_of(rule), gap_of(replace(rule, answers="any"))
+    assert gap.bound > free.bound
+    assert gap.abstention_rate >= gap.bound_at_risks - 1e-9
+    if fit is fit_optimal:
+        assert gap.abstention_rate - gap.bound_at_risks <= 0.006

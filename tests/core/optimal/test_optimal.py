@@ -210,3 +210,21 @@ def test_errors_cost_what_they_are_said_to():
     assert fit_optimal(scores, labels, 0.15, error_weight=5.0).loss > wrong[2]
     with pytest.raises(InvalidTargetsError, match="error_weight is -1"):
         fit_optimal(scores, labels, error_weight=-1)
+
+
+def test_rules_of_the_top_class_give_no_other_answer_and_reach_their_bound():
+    scores, labels = draw_scores(4_000, noise=NOISE, seed=3)
+    tilted = scores * [1.0, 3.0, 1.0, 1.0, 0.4]  # so that recalibration changes the top class
+    tilted /= tilted.sum(axis=1, keepdims=True)
+    for given, shown in ((None, scores), (labels, scores), (labels, tilted)):
+        fit, free = (fit_optimal(shown, given, 0.15, answers=each) for each in ("top", "any"))
+        sets = predict_sets(shown, fit)
+        certain = sets.sum(axis=1) == 1
+        assert fit.rule.answers == "top"
+        assert (sets[certain].argmax(axis=1) == shown[certain].argmax(axis=1)).all()
+        assert fit.abstention_bound > free.abstention_bound
+        if given is None:
+            assert abs(fit.primal_gap) < 0.003
+    others = predict_sets(tilted, free)
+    answered = others.sum(axis=1) == 1
+    assert (others[answered].argmax(axis=1) != tilted[answered].argmax(axis=1)).any()

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from scrib_mlflow import evaluate_sets, fit_thresholds
+from scrib_mlflow import evaluate_sets, fit_thresholds, predict_sets
 from scrib_mlflow.synthetic import draw_scores
-from tests.oracles import best_loss, naive_loss
+from tests.oracles import best_loss, keep_top, naive_loss
 
 RISKS = {k: [("risk", (j,), 0.1) for j in range(k)] for k in (2, 3, 5)}
 
@@ -45,6 +45,33 @@ def test_search_finds_the_true_optimum_where_wrong_answers_cost(error_weight):
         risks = [evaluate_sets(scores, labels, each).overall_risk for each in (fit, plain)]
         cheaper.append(risks[0] < risks[1])
     assert any(cheaper)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "decimals", "options"),
+    [
+        (300, 2, 2, {}),
+        (90, 3, None, {}),
+        (300, 3, 1, {}),
+        (90, 3, None, {"error_weight": 2.0}),
+    ],
+    ids=["two classes, ties", "three classes", "three classes, heavy ties", "costly errors"],
+)
+def test_search_finds_the_true_optimum_of_rules_that_answer_top_classes_only(
+    n, k, decimals, options
+):
+    dearer = []
+    for seed in range(3):
+        scores, labels = rows(seed, n, k, decimals)
+        fit = fit_thresholds(scores, labels, answers="top", seed=seed, **options)
+        truth = best_loss(scores, labels, 0.1, error=options.get("error_weight", 0.0), top=True)
+        assert fit.loss == pytest.approx(truth, abs=1e-12), seed
+        sets = predict_sets(scores, fit)
+        assert (sets == keep_top(scores >= np.array(fit.thresholds), scores)).all()
+        certain = sets.sum(axis=1) == 1
+        assert (sets[certain].argmax(axis=1) == scores[certain].argmax(axis=1)).all()
+        dearer.append(fit.loss > best_loss(scores, labels, 0.1) + 1e-12)
+    assert any(dearer) or decimals is not None  # where scores are tied it may cost nothing
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from scrib_mlflow.core.search.kernels import HIGHEST, move, place, walk
 from scrib_mlflow.core.search.levels import Track, Window, build_level, make_data
 from scrib_mlflow.core.search.pairs import EVERY_PAIR, descend, new_scratch, new_state, pair
 from scrib_mlflow.core.targets import Targets, make_constraints
-from scrib_mlflow.serving import threshold_sets
 
 NO_BARRIER = 1e300
 
@@ -52,7 +51,8 @@ def problems(draw):
         weights = soft.sum(axis=1)
     names = tuple("abcd"[:k])
     rows = Labelled(scores, labels, soft, weights, names, np.ones(n, dtype=bool))
-    data = make_data(rows, own)
+    answers = draw(st.sampled_from(["any", "top"]))
+    data = make_data(rows, own, answers)
     missed = draw(st.booleans())
     targets = Targets(
         risk_targets=0.2 if not missed else None,
@@ -83,7 +83,10 @@ def problems(draw):
 
 def recount(data, level, cuts, constraints):
     thresholds = data.by_class(level.thresholds(cuts))
-    sets = threshold_sets(data.scores, thresholds)
+    sets = data.scores >= thresholds
+    for row, only in zip(sets, data.only, strict=bool(len(data.only))):
+        if row.sum() == 1:  # without its top class, that is no answer
+            row[only] = True
     return constraint_counts(count_sets(sets, data.labels, data.soft, data.weights), constraints)
 
 
@@ -219,6 +222,8 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit():
         {"threshold_groups": ["1"], "size_weight": 0.2, "empty_weight": 1.2, "error_weight": 3.0},
         {"miscoverage_targets": 0.1},
         {"soft": True, "max_class_abstention": 0.5, "error_weight": 1.5},
+        {"answers": "top", "size_weight": 0.2, "threshold_groups": ["1"]},
+        {"answers": "top", "miscoverage_targets": 0.1, "risk_targets": None},
     ]
     outputs = []
     for disabled in ("0", "1"):

@@ -6,7 +6,7 @@ from scipy import stats
 
 from scrib_mlflow import ScribError, fit_optimal, fit_thresholds, from_json, predict_sets, to_json
 from scrib_mlflow.core.inputs import check_rows
-from scrib_mlflow.core.loss import Ambiguity
+from scrib_mlflow.core.loss import Problem
 from scrib_mlflow.core.studies import compare, draw_frontier, frontier, sweeps
 from scrib_mlflow.core.studies.sweeps import fit_optimal_along, fit_thresholds_along, make_sweeps
 from scrib_mlflow.core.targets import Targets, make_constraints
@@ -119,7 +119,8 @@ def test_prices_along_targets_are_as_good_as_fits_from_scratch():
     constraints = make_constraints(Targets(risk_targets=TARGETS), CLASSES)
     asked = make_sweeps(rows, constraints, points=5, lowest=0.03, highest=0.2)
     asked = asked._replace(sweeps=asked.sweeps[:3])
-    placed = fit_optimal_along(rows, asked, frozenset("b"), 0, 2, None)
+    problem = Problem(rows=rows, constraints=constraints)
+    placed = fit_optimal_along(problem, asked, frozenset("b"), 0, 2, None)
     excess = []
     for sweep, row in zip(asked.sweeps, placed, strict=True):
         assert (np.diff([each.loss for each in row]) <= 1e-12).all()
@@ -185,7 +186,8 @@ def test_many_classes_are_swept_by_themselves_only_where_it_matters():
     constraints = make_constraints(Targets(risk_targets=0.1), rows.classes)
     asked = make_sweeps(rows, constraints, points=5, lowest=None, highest=None)
     assert [sweep[0].swept for sweep in asked.sweeps] == [None, *names[:12]]
-    placed = fit_thresholds_along(rows, asked, Ambiguity(), 0, 2, None)
+    problem = Problem(rows=rows, constraints=constraints)
+    placed = fit_thresholds_along(problem, asked, 0, 2, None)
     assert [len(row) for row in placed] == [5] * 13
 
 
