@@ -62,6 +62,15 @@ ENDS = 4  # combinations of highest and lowest scores of which a climber takes t
 AGREED = 1.005
 CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
+BRED_ENTRIES = 60_000  # rows times thresholds: up to here starts are bred on all rows
+BROODS = 4  # side by side, so that threads help
+BROOD = 12  # starts of a brood, and descents in each round
+PARENTS = 10  # the best so far
+FRESH = 0.2  # of the descents begin at a start of their own
+CROSSED = 0.6  # up to here at a mixture of two parents; the others where one or two cuts have jumped
+LEAST_BRED = 1e-3  # of the loss, for a round not to be without gain
+PATIENCE = (2, 8)  # rounds without gain that end it, of easy problems and of hard ones
+
 MOST_PAIRS = 60
 HALF_WINDOW = 3.0  # in standard errors of a rank
 LEAST_HALF_WINDOW = 30
@@ -157,6 +166,7 @@ class Effort(NamedTuple):
     kicked_rows: float  # kicks times rows, for each finalist
     kick_window: float  # relative to the window in which a start is followed
     kick_rounds: int  # each in a window around the best so far
+    patience: tuple[int, int]  # rounds of breeding without gain, easy and hard
 
 
 class Task(NamedTuple):
@@ -209,12 +219,16 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
         kick_window=0.8 if few else 0.5,
         kick_rounds=3 if few else 2,
         kicked_rows=(160e3 if few else 80e3) * boost * min(max(1, thresholds // 5), 6),
+        patience=(max(1, round(PATIENCE[0] * effort)), max(1, round(PATIENCE[1] * effort))),
     )
 
 
 def search(task: Task, initial: Floats | None, threads: int) -> Best:
     """Return the best thresholds; `initial` ones, too, are followed to the end."""
     n = len(task.data.scores)
+    if task.data.hard and n * len(task.data.thresholds) <= BRED_ENTRIES:
+        with ThreadPoolExecutor(threads) as pool:
+            return _breed_all(task, initial, pool)
     strata = stratify(task.data)
     with ThreadPoolExecutor(threads) as pool:
         sample, reached = _begin(task, strata, initial, pool)
@@ -270,6 +284,61 @@ def _begin(
 
     parts = list(pool.map(on_sample, range(task.effort.samples)))
     return parts[0][0], [f for _, reached in parts for f in reached]
+
+
+def _breed_all(task: Task, initial: Floats | None, pool: ThreadPoolExecutor) -> Best:
+    """Breed better thresholds from the best of many starts, until rounds go by without gain."""
+    everywhere = levels.everywhere(len(task.data.thresholds))
+    tools = [open_level(task, task.data, everywhere, task.random(6, j)) for j in range(BROODS)]
+    found = [_anneal(task, tools[0], (FULL,), tools[0].level.cuts(initial))] if initial is not None else []
+    idle = 0
+    for turn in itertools.count():
+        before = found[0].loss if found else np.inf
+        breed = partial(_breed, task, found if turn else [], turn)
+        found = _distinct([*found, *itertools.chain(*pool.map(breed, range(BROODS), tools))])[:PARENTS]
+        best = found[0].loss
+        idle = idle + 1 if best >= before - LEAST_BRED * abs(before) else 0
+        if idle == task.effort.patience[int(task.data.hard and best > HARD * _doubt(task.objective))]:
+            break
+    counted = _count(task, tools[0], tools[0].level.cuts(found[0].thresholds))
+    return counted._replace(start_losses=tuple(f.loss for f in found))
+
+
+def _breed(task: Task, parents: list[Best], turn: int, brood: int, tools: Tools) -> list[Best]:
+    """Descend from fresh starts, mixtures of parents, and parents of which a cut or two jump."""
+    rng = task.random(7, turn, brood)
+    highest = tools.level.rows.groups[:, HIGHEST]
+    found = parents
+    for number in range(BROOD):
+        kind = rng.random()
+        if not parents or kind < FRESH:
+            serial = (turn * BROODS + brood) * BROOD + number
+            near = np.minimum((highest + 1) ** rng.random(len(highest)), highest).astype(np.int64)
+            if serial % 5 == 4:  # ranks from the ends, of all magnitudes
+                cuts = np.where(rng.random(len(highest)) < 0.5 * (serial // 5 % 2), near, highest - near)
+            else:
+                cuts = start_cuts(tools.level, task.data, serial, rng)
+            ladder = (*FIRST_PENALTIES, FULL)[-1 - 2 * (number % 2) :]
+            found = [*found, _anneal(task, tools, ladder, cuts)]
+            continue
+        one, other = (tools.level.cuts(found[rng.integers(len(found))].thresholds) for _ in range(2))
+        if kind < CROSSED:
+            cuts = np.where(rng.random(len(one)) < 0.5, one, other)
+            g = int(rng.integers(len(one)))
+        else:
+            cuts = one
+            for g in rng.choice(len(one), min(1 + int(rng.integers(2)), len(one)), replace=False):
+                cuts[g] = np.clip(cuts[g] + _jump(highest[g], rng), 0, highest[g])
+        loss = run_descent(tools, task.objective, cuts, EVERY_PAIR, int(g) + 1)
+        found = [*found, Best(loss, tools.level.thresholds(tools.state.cuts))]
+        found = _distinct(found)[:PARENTS]
+    return found
+
+
+def _jump(highest: int, rng: np.random.Generator) -> int:
+    """Return how far a cut jumps, of all magnitudes."""
+    share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
+    return int(highest * share) or int(np.sign(share))
 
 
 def _doubt(objective: Objective) -> float:
