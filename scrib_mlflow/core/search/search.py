@@ -64,17 +64,18 @@ CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
 BRED_ENTRIES = 60_000  # rows times thresholds: up to here starts are bred on all rows
 BROODS = 4  # side by side, so that threads help
-BROOD = 12  # starts of a brood, and descents in each round
+BROOD = 12  # descents of each in a round
 PARENTS = 10  # the best so far
-FRESH = 0.2  # of the descents begin at a start of their own
-CROSSED = 0.6  # up to here at a mixture of two parents; the others where one or two cuts have jumped
-LEAST_BRED = 1e-3  # of the loss, for a round not to be without gain
-PATIENCE = (2, 8)  # rounds without gain that end it, of easy problems and of hard ones
+ENDED = 5  # one start of so many is at the ends of the scores
+KINDS = (0.2, 0.35, 0.3, 0.15)  # shares of new starts, mixtures, jumps and softer penalties
+GAIN = 0.999  # a round has gained that leaves less than this share of the loss
+POPULATIONS = 6  # at most, of hard problems
+PATIENCE = (2, 4)  # rounds without gain that end it, of easy problems and of hard ones
 
 MOST_PAIRS = 60
 HALF_WINDOW = 3.0  # in standard errors of a rank
 LEAST_HALF_WINDOW = 30
-FEW_ENTRIES = 100_000  # rows times thresholds: up to here a chain needs no windows
+FEW_ENTRIES = 20_000  # rows times thresholds: up to here a chain needs no windows
 CHAIN_WINDOW = 2.0  # in windows of a fit
 MOST_WINDOWS = 3  # that a chain opens at a step
 
@@ -166,7 +167,7 @@ class Effort(NamedTuple):
     kicked_rows: float  # kicks times rows, for each finalist
     kick_window: float  # relative to the window in which a start is followed
     kick_rounds: int  # each in a window around the best so far
-    patience: tuple[int, int]  # rounds of breeding without gain, easy and hard
+    brood: int  # descents of a brood in a round
 
 
 class Task(NamedTuple):
@@ -219,7 +220,7 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
         kick_window=0.8 if few else 0.5,
         kick_rounds=3 if few else 2,
         kicked_rows=(160e3 if few else 80e3) * boost * min(max(1, thresholds // 5), 6),
-        patience=(max(1, round(PATIENCE[0] * effort)), max(1, round(PATIENCE[1] * effort))),
+        brood=max(4, round(BROOD * effort * min(1.0, FEW_THRESHOLDS / thresholds))),
     )
 
 
@@ -240,8 +241,8 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
                 reached.append(Best(np.inf, initial))
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
-        if task.data.hard and min(f.loss for f in reached) > HARD * _doubt(task.objective):
-            reached = _climb_all(task, _distinct(reached), pool)  # soft counts gained nothing by it
+        if _is_hard(task, min(reached, key=lambda f: f.loss)):
+            reached = _climb_all(task, _distinct(reached), pool)
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
@@ -287,58 +288,90 @@ def _begin(
 
 
 def _breed_all(task: Task, initial: Floats | None, pool: ThreadPoolExecutor) -> Best:
-    """Breed better thresholds from the best of many starts, until rounds go by without gain."""
+    """Breed a population, and where targets are hard to keep more, until the best two agree."""
     everywhere = levels.everywhere(len(task.data.thresholds))
     tools = [open_level(task, task.data, everywhere, task.random(6, j)) for j in range(BROODS)]
-    found = [_anneal(task, tools[0], (FULL,), tools[0].level.cuts(initial))] if initial is not None else []
-    idle = 0
-    for turn in itertools.count():
-        before = found[0].loss if found else np.inf
-        breed = partial(_breed, task, found if turn else [], turn)
-        found = _distinct([*found, *itertools.chain(*pool.map(breed, range(BROODS), tools))])[:PARENTS]
-        best = found[0].loss
-        idle = idle + 1 if best >= before - LEAST_BRED * abs(before) else 0
-        if idle == task.effort.patience[int(task.data.hard and best > HARD * _doubt(task.objective))]:
+    level, best = tools[0].level, list[Best]()  # of every population the best
+    for number in range(POPULATIONS):
+        found = _breed_until_idle(task, number, tools, pool)
+        best = sorted([*best, found[0]], key=lambda f: f.loss)
+        agreed = number > 0 and best[1].loss <= AGREED * best[0].loss
+        if agreed or not _is_hard(task, best[0]):
             break
-    counted = _count(task, tools[0], tools[0].level.cuts(found[0].thresholds))
-    return counted._replace(start_losses=tuple(f.loss for f in found))
+    best += found[1:]
+    if initial is not None:
+        best.append(_anneal(task, tools[0], (FULL,), level.cuts(initial)))
+    losses = sorted(f.loss for f in best)
+    least = min(best, key=lambda f: f.loss)
+    return _count(task, tools[0], level.cuts(least.thresholds))._replace(start_losses=tuple(losses))
 
 
-def _breed(task: Task, parents: list[Best], turn: int, brood: int, tools: Tools) -> list[Best]:
-    """Descend from fresh starts, mixtures of parents, and parents of which a cut or two jump."""
-    rng = task.random(7, turn, brood)
-    highest = tools.level.rows.groups[:, HIGHEST]
-    found = parents
-    for number in range(BROOD):
-        kind = rng.random()
-        if not parents or kind < FRESH:
-            serial = (turn * BROODS + brood) * BROOD + number
-            near = np.minimum((highest + 1) ** rng.random(len(highest)), highest).astype(np.int64)
-            if serial % 5 == 4:  # ranks from the ends, of all magnitudes
-                cuts = np.where(rng.random(len(highest)) < 0.5 * (serial // 5 % 2), near, highest - near)
-            else:
-                cuts = start_cuts(tools.level, task.data, serial, rng)
-            ladder = (*FIRST_PENALTIES, FULL)[-1 - 2 * (number % 2) :]
+def _breed_until_idle(
+    task: Task, population: int, tools: list[Tools], pool: ThreadPoolExecutor
+) -> list[Best]:
+    """Return the best of a population that begins with starts, once rounds go by without gain."""
+    found: list[Best] = []
+    before, gained = np.inf, 0
+    for turn in itertools.count():
+        breed = partial(_breed, task, found, population, turn)
+        found = _distinct(list(itertools.chain(*pool.map(breed, range(BROODS), tools))))[:PARENTS]
+        if found[0].loss < min(GAIN * before, before):  # rounding can leave it below 0
+            before, gained = found[0].loss, turn
+        if turn - gained >= PATIENCE[int(_is_hard(task, found[0]))]:
+            break
+    return found
+
+
+def _breed(
+    task: Task, found: list[Best], population: int, turn: int, brood: int, tools: Tools
+) -> list[Best]:
+    """Return the best so far with those of a brood; the first of all are starts."""
+    rng = task.random(7, population, turn, brood)
+    level, highest = tools.level, tools.level.rows.groups[:, HIGHEST]
+    for j in range(task.effort.brood if turn else 2 * task.effort.brood):
+        kind = rng.choice(len(KINDS), p=KINDS) if turn else 0
+        if kind == 0:
+            number = 2 * (turn * BROODS + brood) * task.effort.brood + j
+            ladder = (*FIRST_PENALTIES, FULL) if j % 2 else (FULL,)
+            cuts = start_cuts(level, task.data, number, rng)
+            if number % ENDED == 0:
+                lowest = rng.random(len(highest)) < 0.5
+                cuts = end_cuts(highest, lowest & bool(number % (2 * ENDED)), rng)
             found = [*found, _anneal(task, tools, ladder, cuts)]
-            continue
-        one, other = (tools.level.cuts(found[rng.integers(len(found))].thresholds) for _ in range(2))
-        if kind < CROSSED:
-            cuts = np.where(rng.random(len(one)) < 0.5, one, other)
-            g = int(rng.integers(len(one)))
         else:
-            cuts = one
-            for g in rng.choice(len(one), min(1 + int(rng.integers(2)), len(one)), replace=False):
-                cuts[g] = np.clip(cuts[g] + _jump(highest[g], rng), 0, highest[g])
-        loss = run_descent(tools, task.objective, cuts, EVERY_PAIR, int(g) + 1)
-        found = [*found, Best(loss, tools.level.thresholds(tools.state.cuts))]
+            pick = rng.integers(len(found), size=2)
+            cuts, others = (level.cuts(found[i].thresholds) for i in pick)
+            g = int(rng.integers(len(cuts)))
+            if kind == 1:
+                cuts = np.where(rng.random(len(cuts)) < 0.5, cuts, others)
+            elif kind == 3:
+                most = KICK_PENALTIES[int(rng.integers(len(KICK_PENALTIES)))]
+                run_descent(tools, soften(task.objective, most), cuts, EVERY_PAIR)
+                cuts = tools.state.cuts.copy()
+            else:
+                for moved in {g, int(rng.integers(len(cuts)))}:
+                    cuts[moved] = np.clip(cuts[moved] + far(highest[moved], rng), 0, highest[moved])
+            loss = run_descent(tools, task.objective, cuts, EVERY_PAIR, g + 1)
+            found = [*found, Best(loss, level.thresholds(tools.state.cuts))]
         found = _distinct(found)[:PARENTS]
     return found
 
 
-def _jump(highest: int, rng: np.random.Generator) -> int:
-    """Return how far a cut jumps, of all magnitudes."""
+def end_cuts(highest: Ints, lowest: Bools, rng: np.random.Generator) -> Ints:
+    """Return cuts near the highest scores, or the lowest, ranks from there of all magnitudes."""
+    near = np.minimum((highest + 1) ** rng.random(len(highest)), highest).astype(np.int64)
+    return np.where(lowest, near, highest - near)
+
+
+def far(highest: int, rng: np.random.Generator) -> int:
+    """Return how far a cut moves, of all magnitudes."""
     share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
     return int(highest * share) or int(np.sign(share))
+
+
+def _is_hard(task: Task, best: Best) -> bool:
+    """Return whether the best costs nearly as much as never answering, or more."""
+    return task.data.hard and best.loss > HARD * _doubt(task.objective)  # soft labels gain nothing
 
 
 def _doubt(objective: Objective) -> float:
@@ -397,11 +430,10 @@ def _climb_from(
     kicks = int(_count_kicks(task, tools) * min(1.0, FEW_THRESHOLDS / len(ranked)))
     reached = [_anneal(task, tools, (FULL,), tools.level.cuts(best.thresholds))]
     for turn in range(kicks // 3):
-        draw = rng.random(len(highest))
-        cuts = (highest * draw).astype(np.int64)
-        if turn % 2:  # ranks from the end, of all magnitudes
-            near = np.minimum((highest + 1) ** draw, highest).astype(np.int64)
-            cuts = np.where(lowest, near, highest - near)
+        if turn % 2:
+            cuts = end_cuts(highest, lowest, rng)
+        else:
+            cuts = (highest * rng.random(len(highest))).astype(np.int64)
         reached.append(_anneal(task, tools, CLIMB_PENALTIES[-1 - turn // 2 % 2 :], cuts))
     best = min(reached, key=lambda f: f.loss)
     return _count(task, tools, _kick(task, tools, tools.level.cuts(best.thresholds), kicks, rng))
@@ -447,7 +479,7 @@ def _kick(task: Task, tools: Tools, best: Ints, kicks: int, rng: np.random.Gener
     highest = tools.level.rows.groups[:, HIGHEST]
     loss = float(place(tools.level.rows, task.objective, tools.state, best))
     few = EVERY_PAIR if len(best) <= 20 else 10
-    g, share, again = 0, 0.0, False
+    g, jump, again = 0, 0, False
     for turn in range(kicks):
         cuts = best.copy()
         if turn % 4 == 0:
@@ -457,8 +489,7 @@ def _kick(task: Task, tools: Tools, best: Ints, kicks: int, rng: np.random.Gener
         else:
             if not again:
                 g = int(rng.integers(len(best)))
-                share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
-            jump = int(highest[g] * share) or int(np.sign(share))
+                jump = far(highest[g], rng)
             cuts[g] = np.clip(cuts[g] + jump, 0, highest[g])
         after = run_descent(tools, task.objective, cuts, 0, g + 1)
         if after < PROMISING * loss:
