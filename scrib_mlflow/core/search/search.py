@@ -4,7 +4,8 @@ Starts descend on small samples first; those that differ go on to larger ones, i
 what they have reached. On all rows the finalists are kicked: moved far, or under softer penalties,
 and left to descend again. Where targets are hard to keep, only rules that answer little keep them,
 and samples hold too few of the rows that matter: then climbers begin among the highest scores of
-each class. `follow` takes thresholds along a chain of objectives.
+each class. Few rows need none of this: there, the best of many starts on all rows are bred.
+`follow` takes thresholds along a chain of objectives.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ AGREED = 1.005
 CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
 BRED_ENTRIES = 60_000  # rows times thresholds: up to here starts are bred on all rows
+CHEAP_ENTRIES = 15_000  # with more of them easy problems get fewer descents
 BROODS = 4  # side by side, so that threads help
 BROOD = 12  # descents of each in a round
 PARENTS = 10  # the best so far
@@ -167,7 +169,7 @@ class Effort(NamedTuple):
     kicked_rows: float  # kicks times rows, for each finalist
     kick_window: float  # relative to the window in which a start is followed
     kick_rounds: int  # each in a window around the best so far
-    brood: int  # descents of a brood in a round
+    broods: tuple[int, int]  # descents of a brood in a round, of easy problems and of hard ones
 
 
 class Task(NamedTuple):
@@ -209,6 +211,7 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     few = n <= FEW_ROWS
     boost = effort * (2.0 if few else 1.0)
     fewer = boost * min(1.0, FEW_THRESHOLDS / thresholds)
+    fewest = effort * min(1.0, FEW_THRESHOLDS / thresholds)
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round((8 if few else 4) * fewer)),
@@ -220,7 +223,10 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
         kick_window=0.8 if few else 0.5,
         kick_rounds=3 if few else 2,
         kicked_rows=(160e3 if few else 80e3) * boost * min(max(1, thresholds // 5), 6),
-        brood=max(4, round(BROOD * effort * min(1.0, FEW_THRESHOLDS / thresholds))),
+        broods=(
+            max(4, round(BROOD * fewest * min(1.0, CHEAP_ENTRIES / (n * thresholds)))),
+            max(4, round(BROOD * fewest)),
+        ),
     )
 
 
@@ -328,10 +334,11 @@ def _breed(
     """Return the best so far with those of a brood; the first of all are starts."""
     rng = task.random(7, population, turn, brood)
     level, highest = tools.level, tools.level.rows.groups[:, HIGHEST]
-    for j in range(task.effort.brood if turn else 2 * task.effort.brood):
+    size = task.effort.broods[int(_is_hard(task, found[0]))] if found else 2 * task.effort.broods[0]
+    for j in range(size):
         kind = rng.choice(len(KINDS), p=KINDS) if turn else 0
         if kind == 0:
-            number = 2 * (turn * BROODS + brood) * task.effort.brood + j
+            number = (turn * BROODS + brood) * 2 * task.effort.broods[1] + j
             ladder = (*FIRST_PENALTIES, FULL) if j % 2 else (FULL,)
             cuts = start_cuts(level, task.data, number, rng)
             if number % ENDED == 0:
