@@ -63,7 +63,7 @@ ENDS = 4  # combinations of highest and lowest scores of which a climber takes t
 AGREED = 1.005
 CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
-BRED_ENTRIES = 60_000  # rows times thresholds: up to here starts are bred on all rows
+BRED_ENTRIES = 80_000  # rows times thresholds: up to here starts are bred on all rows
 CHEAP_ENTRIES = 15_000  # with more of them easy problems get fewer descents
 BROODS = 4  # side by side, so that threads help
 BROOD = 12  # descents of each in a round
@@ -211,7 +211,8 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     few = n <= FEW_ROWS
     boost = effort * (2.0 if few else 1.0)
     fewer = boost * min(1.0, FEW_THRESHOLDS / thresholds)
-    fewest = effort * min(1.0, FEW_THRESHOLDS / thresholds)
+    brood = BROOD * effort * min(1.0, FEW_THRESHOLDS / thresholds)
+    easy = brood * min(1.0, CHEAP_ENTRIES / (n * thresholds))
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round((8 if few else 4) * fewer)),
@@ -223,21 +224,17 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
         kick_window=0.8 if few else 0.5,
         kick_rounds=3 if few else 2,
         kicked_rows=(160e3 if few else 80e3) * boost * min(max(1, thresholds // 5), 6),
-        broods=(
-            max(4, round(BROOD * fewest * min(1.0, CHEAP_ENTRIES / (n * thresholds)))),
-            max(4, round(BROOD * fewest)),
-        ),
+        broods=(max(4, round(easy)), max(4, round(brood))),
     )
 
 
 def search(task: Task, initial: Floats | None, threads: int) -> Best:
     """Return the best thresholds; `initial` ones, too, are followed to the end."""
     n = len(task.data.scores)
-    if task.data.hard and n * len(task.data.thresholds) <= BRED_ENTRIES:
-        with ThreadPoolExecutor(threads) as pool:
-            return _breed_all(task, initial, pool)
     strata = stratify(task.data)
     with ThreadPoolExecutor(threads) as pool:
+        if task.data.hard and n * len(task.data.thresholds) <= BRED_ENTRIES:
+            return _breed_all(task, initial, pool)
         sample, reached = _begin(task, strata, initial, pool)
         ranked = None
         for stage, size in enumerate(_sizes(task, len(sample.scores))):
@@ -301,23 +298,21 @@ def _breed_all(task: Task, initial: Floats | None, pool: ThreadPoolExecutor) -> 
     for number in range(POPULATIONS):
         found = _breed_until_idle(task, number, tools, pool)
         best = sorted([*best, found[0]], key=lambda f: f.loss)
-        agreed = number > 0 and best[1].loss <= AGREED * best[0].loss
-        if agreed or not _is_hard(task, best[0]):
+        if not _is_hard(task, best[0]) or (number and best[1].loss <= AGREED * best[0].loss):
             break
     best += found[1:]
     if initial is not None:
         best.append(_anneal(task, tools[0], (FULL,), level.cuts(initial)))
-    losses = sorted(f.loss for f in best)
-    least = min(best, key=lambda f: f.loss)
-    return _count(task, tools[0], level.cuts(least.thresholds))._replace(start_losses=tuple(losses))
+    losses = tuple(sorted(f.loss for f in best))
+    cuts = level.cuts(min(best, key=lambda f: f.loss).thresholds)
+    return _count(task, tools[0], cuts)._replace(start_losses=losses)
 
 
 def _breed_until_idle(
     task: Task, population: int, tools: list[Tools], pool: ThreadPoolExecutor
 ) -> list[Best]:
     """Return the best of a population that begins with starts, once rounds go by without gain."""
-    found: list[Best] = []
-    before, gained = np.inf, 0
+    found, before, gained = list[Best](), np.inf, 0
     for turn in itertools.count():
         breed = partial(_breed, task, found, population, turn)
         found = _distinct(list(itertools.chain(*pool.map(breed, range(BROODS), tools))))[:PARENTS]
@@ -340,10 +335,10 @@ def _breed(
         if kind == 0:
             number = (turn * BROODS + brood) * 2 * task.effort.broods[1] + j
             ladder = (*FIRST_PENALTIES, FULL) if j % 2 else (FULL,)
-            cuts = start_cuts(level, task.data, number, rng)
             if number % ENDED == 0:
-                lowest = rng.random(len(highest)) < 0.5
-                cuts = end_cuts(highest, lowest & bool(number % (2 * ENDED)), rng)
+                cuts = end_cuts(highest, rng.random(len(highest)) < number // ENDED % 2 / 2, rng)
+            else:
+                cuts = start_cuts(level, task.data, number, rng)
             found = [*found, _anneal(task, tools, ladder, cuts)]
         else:
             pick = rng.integers(len(found), size=2)
