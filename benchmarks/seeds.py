@@ -13,7 +13,13 @@ from scrib_mlflow import fit_thresholds
 
 TARGETS = (0.2, 0.1)
 SEEDS, QUICK_SEEDS = range(10), range(3)
-SHAPES = ((100_000, 8, 0.6, 1e-4), (30_000, 6, 0.9, 1e-3))  # rows, classes, signal, rarest class
+SHAPES = (  # rows, classes, signal, rarest class
+    (100_000, 8, 0.6, 1e-4),
+    (30_000, 6, 0.9, 1e-3),
+    (7_000, 8, 0.6, 1e-4),
+    (5_000, 7, 0.9, 1e-3),
+    (1_500, 6, 0.6, 1e-2),
+)
 GENERATOR_SEEDS = range(3)
 FEATURES = 6
 LEAST_ROWS = 9  # of a class

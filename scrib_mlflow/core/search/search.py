@@ -4,7 +4,8 @@ Starts descend on small samples first; those that differ go on to larger ones, i
 what they have reached. On all rows the finalists are kicked: moved far, or under softer penalties,
 and left to descend again. Where targets are hard to keep, only rules that answer little keep them,
 and samples hold too few of the rows that matter: then climbers begin among the highest scores of
-each class. `follow` takes thresholds along a chain of objectives.
+each class. Few rows need none of this: there, the best of many starts on all rows are bred.
+`follow` takes thresholds along a chain of objectives.
 """
 
 from __future__ import annotations
@@ -62,10 +63,21 @@ ENDS = 4  # combinations of highest and lowest scores of which a climber takes t
 AGREED = 1.005
 CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
+BRED_ENTRIES = 80_000  # rows times thresholds: up to here starts are bred on all rows
+CHEAP_ENTRIES = 15_000  # with more of them easy problems get fewer descents
+BROODS = 4  # side by side, so that threads help
+BROOD = 12  # descents of each in a round
+PARENTS = 10  # the best so far
+ENDED = 5  # one start of so many is at the ends of the scores
+KINDS = (0.2, 0.35, 0.3, 0.15)  # shares of new starts, mixtures, jumps and softer penalties
+GAIN = 0.999  # a round has gained that leaves less than this share of the loss
+POPULATIONS = 6  # at most, of hard problems
+PATIENCE = (2, 4)  # rounds without gain that end it, of easy problems and of hard ones
+
 MOST_PAIRS = 60
 HALF_WINDOW = 3.0  # in standard errors of a rank
 LEAST_HALF_WINDOW = 30
-FEW_ENTRIES = 100_000  # rows times thresholds: up to here a chain needs no windows
+FEW_ENTRIES = 20_000  # rows times thresholds: up to here a chain needs no windows
 CHAIN_WINDOW = 2.0  # in windows of a fit
 MOST_WINDOWS = 3  # that a chain opens at a step
 
@@ -157,6 +169,7 @@ class Effort(NamedTuple):
     kicked_rows: float  # kicks times rows, for each finalist
     kick_window: float  # relative to the window in which a start is followed
     kick_rounds: int  # each in a window around the best so far
+    broods: tuple[int, int]  # descents of a brood in a round, of easy problems and of hard ones
 
 
 class Task(NamedTuple):
@@ -198,6 +211,8 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
     few = n <= FEW_ROWS
     boost = effort * (2.0 if few else 1.0)
     fewer = boost * min(1.0, FEW_THRESHOLDS / thresholds)
+    brood = BROOD * effort * min(1.0, FEW_THRESHOLDS / thresholds)
+    easy = brood * min(1.0, CHEAP_ENTRIES / (n * thresholds))
     return Effort(
         first_rows=max(2_500, 150 * k),
         samples=max(2, round((8 if few else 4) * fewer)),
@@ -209,6 +224,7 @@ def plan_effort(n: int, k: int, thresholds: int, effort: float) -> Effort:
         kick_window=0.8 if few else 0.5,
         kick_rounds=3 if few else 2,
         kicked_rows=(160e3 if few else 80e3) * boost * min(max(1, thresholds // 5), 6),
+        broods=(max(4, round(easy)), max(4, round(brood))),
     )
 
 
@@ -217,6 +233,8 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
     n = len(task.data.scores)
     strata = stratify(task.data)
     with ThreadPoolExecutor(threads) as pool:
+        if task.data.hard and n * len(task.data.thresholds) <= BRED_ENTRIES:
+            return _breed_all(task, initial, pool)
         sample, reached = _begin(task, strata, initial, pool)
         ranked = None
         for stage, size in enumerate(_sizes(task, len(sample.scores))):
@@ -226,8 +244,8 @@ def search(task: Task, initial: Floats | None, threads: int) -> Best:
                 reached.append(Best(np.inf, initial))
             sample = sample_rows(task.data, strata, size, task.random(1, stage))
             reached = list(pool.map(partial(_follow, task, sample, ranked, stage), reached))
-        if task.data.hard and min(f.loss for f in reached) > HARD * _doubt(task.objective):
-            reached = _climb_all(task, _distinct(reached), pool)  # soft counts gained nothing by it
+        if _is_hard(task, min(reached, key=lambda f: f.loss)):
+            reached = _climb_all(task, _distinct(reached), pool)
         reached = _distinct(reached)
         most = max(CONTENDING * reached[0].loss, reached[0].loss)  # rounding can leave it below 0
         finalists = [f for f in reached if f.loss <= most]
@@ -270,6 +288,92 @@ def _begin(
 
     parts = list(pool.map(on_sample, range(task.effort.samples)))
     return parts[0][0], [f for _, reached in parts for f in reached]
+
+
+def _breed_all(task: Task, initial: Floats | None, pool: ThreadPoolExecutor) -> Best:
+    """Breed a population, and where targets are hard to keep more, until the best two agree."""
+    everywhere = levels.everywhere(len(task.data.thresholds))
+    tools = [open_level(task, task.data, everywhere, task.random(6, j)) for j in range(BROODS)]
+    level, best = tools[0].level, list[Best]()  # of every population the best
+    for number in range(POPULATIONS):
+        found = _breed_until_idle(task, number, tools, pool)
+        best = sorted([*best, found[0]], key=lambda f: f.loss)
+        if not _is_hard(task, best[0]) or (number and best[1].loss <= AGREED * best[0].loss):
+            break
+    best += found[1:]
+    if initial is not None:
+        best.append(_anneal(task, tools[0], (FULL,), level.cuts(initial)))
+    losses = tuple(sorted(f.loss for f in best))
+    cuts = level.cuts(min(best, key=lambda f: f.loss).thresholds)
+    return _count(task, tools[0], cuts)._replace(start_losses=losses)
+
+
+def _breed_until_idle(
+    task: Task, population: int, tools: list[Tools], pool: ThreadPoolExecutor
+) -> list[Best]:
+    """Return the best of a population that begins with starts, once rounds go by without gain."""
+    found, before, gained = list[Best](), np.inf, 0
+    for turn in itertools.count():
+        breed = partial(_breed, task, found, population, turn)
+        found = _distinct(list(itertools.chain(*pool.map(breed, range(BROODS), tools))))[:PARENTS]
+        if found[0].loss < min(GAIN * before, before):  # rounding can leave it below 0
+            before, gained = found[0].loss, turn
+        if turn - gained >= PATIENCE[int(_is_hard(task, found[0]))]:
+            break
+    return found
+
+
+def _breed(
+    task: Task, found: list[Best], population: int, turn: int, brood: int, tools: Tools
+) -> list[Best]:
+    """Return the best so far with those of a brood; the first of all are starts."""
+    rng = task.random(7, population, turn, brood)
+    level, highest = tools.level, tools.level.rows.groups[:, HIGHEST]
+    size = task.effort.broods[int(_is_hard(task, found[0]))] if found else 2 * task.effort.broods[0]
+    for j in range(size):
+        kind = rng.choice(len(KINDS), p=KINDS) if turn else 0
+        if kind == 0:
+            number = (turn * BROODS + brood) * 2 * task.effort.broods[1] + j
+            ladder = (*FIRST_PENALTIES, FULL) if j % 2 else (FULL,)
+            if number % ENDED == 0:
+                cuts = end_cuts(highest, rng.random(len(highest)) < number // ENDED % 2 / 2, rng)
+            else:
+                cuts = start_cuts(level, task.data, number, rng)
+            found = [*found, _anneal(task, tools, ladder, cuts)]
+        else:
+            pick = rng.integers(len(found), size=2)
+            cuts, others = (level.cuts(found[i].thresholds) for i in pick)
+            g = int(rng.integers(len(cuts)))
+            if kind == 1:
+                cuts = np.where(rng.random(len(cuts)) < 0.5, cuts, others)
+            elif kind == 3:
+                most = KICK_PENALTIES[int(rng.integers(len(KICK_PENALTIES)))]
+                run_descent(tools, soften(task.objective, most), cuts, EVERY_PAIR)
+                cuts = tools.state.cuts.copy()
+            else:
+                for moved in {g, int(rng.integers(len(cuts)))}:
+                    cuts[moved] = np.clip(cuts[moved] + far(highest[moved], rng), 0, highest[moved])
+            loss = run_descent(tools, task.objective, cuts, EVERY_PAIR, g + 1)
+            found = [*found, Best(loss, level.thresholds(tools.state.cuts))]
+        found = _distinct(found)[:PARENTS]
+    return found
+
+
+def end_cuts(highest: Ints, lowest: Bools, rng: np.random.Generator) -> Ints:
+    """Return cuts near the highest scores, or the lowest, ranks from there of all magnitudes."""
+    near = np.minimum((highest + 1) ** rng.random(len(highest)), highest).astype(np.int64)
+    return np.where(lowest, near, highest - near)
+
+
+def far(highest: int, rng: np.random.Generator) -> int:
+    """Return how far a cut moves, of all magnitudes."""
+    share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
+    return int(highest * share) or int(np.sign(share))
+
+
+def _is_hard(task: Task, best: Best) -> bool:
+    """Return whether the best costs nearly as much as never answering, or more."""
+    return task.data.hard and best.loss > HARD * _doubt(task.objective)  # soft labels gain nothing
 
 
 def _doubt(objective: Objective) -> float:
@@ -328,11 +432,10 @@ def _climb_from(
     kicks = int(_count_kicks(task, tools) * min(1.0, FEW_THRESHOLDS / len(ranked)))
     reached = [_anneal(task, tools, (FULL,), tools.level.cuts(best.thresholds))]
     for turn in range(kicks // 3):
-        draw = rng.random(len(highest))
-        cuts = (highest * draw).astype(np.int64)
-        if turn % 2:  # ranks from the end, of all magnitudes
-            near = np.minimum((highest + 1) ** draw, highest).astype(np.int64)
-            cuts = np.where(lowest, near, highest - near)
+        if turn % 2:
+            cuts = end_cuts(highest, lowest, rng)
+        else:
+            cuts = (highest * rng.random(len(highest))).astype(np.int64)
         reached.append(_anneal(task, tools, CLIMB_PENALTIES[-1 - turn // 2 % 2 :], cuts))
     best = min(reached, key=lambda f: f.loss)
     return _count(task, tools, _kick(task, tools, tools.level.cuts(best.thresholds), kicks, rng))
@@ -378,7 +481,7 @@ def _kick(task: Task, tools: Tools, best: Ints, kicks: int, rng: np.random.Gener
     highest = tools.level.rows.groups[:, HIGHEST]
     loss = float(place(tools.level.rows, task.objective, tools.state, best))
     few = EVERY_PAIR if len(best) <= 20 else 10
-    g, share, again = 0, 0.0, False
+    g, jump, again = 0, 0, False
     for turn in range(kicks):
         cuts = best.copy()
         if turn % 4 == 0:
@@ -388,8 +491,7 @@ def _kick(task: Task, tools: Tools, best: Ints, kicks: int, rng: np.random.Gener
         else:
             if not again:
                 g = int(rng.integers(len(best)))
-                share = float(10 ** rng.uniform(-2.0, -0.2) * rng.choice([-1, 1]))
-            jump = int(highest[g] * share) or int(np.sign(share))
+                jump = far(highest[g], rng)
             cuts[g] = np.clip(cuts[g] + jump, 0, highest[g])
         after = run_descent(tools, task.objective, cuts, 0, g + 1)
         if after < PROMISING * loss:

@@ -167,3 +167,11 @@ def test_seeds_agree_where_targets_are_hard_to_keep(drawn, target, reachable):
     losses = [fit_thresholds(scores, labels, target, seed=seed).loss for seed in (1, 2)]
     assert max(losses) <= 1.02 * min(losses)
     assert min(losses) <= reachable
+
+
+def test_seeds_agree_on_few_rows_of_many_classes():
+    """Before thresholds were bred, losses were 221 to 1,484 by seed."""
+    drawn = weak_scores(2_228, 6, [16, 11, 1], 0.4194079663018436, 0.0021477579230277082)
+    losses = [fit_thresholds(*drawn, 0.1, waive=["5"], seed=seed).loss for seed in range(4)]
+    assert max(losses) <= 1.02 * min(losses)
+    assert min(losses) <= 221.0
