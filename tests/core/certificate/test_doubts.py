@@ -5,7 +5,9 @@ import pytest
 from scipy import special
 
 from scrib_mlflow import certify_path, draw_path, predict_sets
-from scrib_mlflow.core.certificate import chances, steps, tally_sets
+from scrib_mlflow.core.certificate import path, tally_sets
+from scrib_mlflow.core.certificate.chances import LEAST_WORTH, MOST_WORTH, soft_worth
+from scrib_mlflow.core.rules import Recalibration
 from scrib_mlflow.core.targets import Targets, make_constraints
 
 CLASSES = ("a", "b", "c")
@@ -37,9 +39,7 @@ def test_labels_correct_what_soft_counts_get_wrong(rule, monkeypatch):
     test, found = passes(rule)
     assert test.certificate.passed
     assert found.steps[test.chosen + 1].power < 0.9  # the first that failed
-    monkeypatch.setattr(chances, "SOFT_ROWS", 1e12)
-    monkeypatch.setattr(chances, "BIAS_ROWS", 1e12)
-    monkeypatch.setattr(steps, "RANK_ROWS", 1e12)
+    monkeypatch.setattr(path, "soft_worth", lambda recalibration: 1e12)
     blind, trusting = passes(rule)
     assert trusting.steps[len(blind.p_values) - 1].power > 0.99
     assert blind.p_values[-1] > 0.05
@@ -51,3 +51,13 @@ def test_the_forecast_knows_what_labels_leave_open():
     assert powers == sorted(powers, reverse=True)
     assert powers[0] > 0.8
     assert powers[-1] < 0.2
+
+
+def test_soft_rates_are_worth_more_where_recalibration_changed_little():
+    def worth(slope, of="log"):
+        return soft_worth(Recalibration(slopes=(slope, 1 / slope), offsets=(0.0, 0.3), of=of))
+
+    assert worth(1.0) == MOST_WORTH
+    assert worth(0.5) == LEAST_WORTH == worth(2.0)
+    assert LEAST_WORTH < worth(0.85) < worth(0.92) < MOST_WORTH
+    assert worth(1.0, of="raw") == LEAST_WORTH

@@ -177,6 +177,7 @@ def test_groups_of_a_sample_are_expected_to_be_as_alike_as_those_of_all_rows():
         weights=np.ones(len(SCORES)),
         constraints=ASKED,
         margin=Margin(confidence=0.95, certify_rows=20_000),
+        soft_rows=100.0,
         seed=0,
     )
 
