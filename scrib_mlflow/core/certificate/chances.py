@@ -3,12 +3,13 @@
 Soft rates, with recalibrated scores in place of labels, hardly vary, but they are off where the
 model is. Rates by labels are right on average, but vary. So a soft rate counts as some rows beside
 the labelled ones: with soft risk s worth m rows, and e of n certain rows wrong, the risk is taken
-for Beta(m s + e, m (1 - s) + n - e). The chance to pass is the mean over that, and over how many
-certain rows the certificate may find.
+for Beta((m + MORE_WRONG) s + e, m (1 - s) + n - e). The chance to pass is the mean over that, and
+over how many certain rows the certificate may find.
 
 How many rows a soft rate is worth, its own tail of rare errors cannot say: there are too few. But
 scores that hardly had to be recalibrated are right in their tails as well, and scores that had to
-be made much less sure are not, even when they are right on average (`soft_worth`).
+be changed much are not, even when they are right on average (`soft_worth`). A rule answers the rows
+that look safest, so there are more errors than soft ones: the less a soft rate is worth, the more.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from scrib_mlflow.core.loss import Margin
 from scrib_mlflow.core.rules import OptimalRule, Recalibration, ThresholdRule, make_sets
 from scrib_mlflow.core.targets import Constraint, claim_members, claim_targets
 
-LEAST_WORTH, MOST_WORTH = 40.0, 500.0  # labelled rows that a soft rate is worth
+LEAST_WORTH, MOST_WORTH = 30.0, 500.0  # labelled rows that a soft rate is worth
 WORTH = 2.0  # the same, times the square of what recalibration changes
+MORE_WRONG = 10.0  # rows by which its errors count as more
 # The same to compare rules and to tilt a search, which few labels would do by luck: times as many
 # rows, and at least so many.
 MORE_WORTH, LEAST_STEADY = 3.0, 300.0
 LEAST_RATIO = 1e-3
-LUCK = 0.15  # standard errors by which risks of searched thresholds look too low
 RISKS = (np.arange(15) + 0.5) / 15  # probabilities of the risks that a mean is taken over
 TINY = 1e-9  # keeps the distribution of a risk proper
 SIZES = special.ndtri((np.arange(5) + 0.5) / 5)  # the same for numbers of rows, in deviations
@@ -130,19 +131,17 @@ def claim_chances(
     margin: Margin,
     *,
     soft_rows: float,
-    luck: float = 0.0,
 ) -> Floats:
     """Return (c,) how likely each claim is to pass on the certify rows of a margin.
 
     Claims of the same rows tend to pass together, so the chance of all claims is at least the
-    product. A soft rate counts as `soft_rows` rows. Risks are taken to be `luck` standard errors
-    higher than they look.
+    product. A soft rate counts as `soft_rows` rows.
     """
     effects = _effects(constraints, margin)
     members, n, wrong = (each / effects for each in rates[-3:])
-    a, b = soft_rows * rates.risk + wrong + TINY, soft_rows * (1.0 - rates.risk) + n - wrong + TINY
-    error = np.sqrt(a * b / (a + b + 1.0)) / (a + b)
-    risk = special.betaincinv(a[:, None], b[:, None], RISKS) + luck * error[:, None]
+    a = (soft_rows + MORE_WRONG) * rates.risk + wrong + TINY
+    b = soft_rows * (1.0 - rates.risk) + n - wrong + TINY
+    risk = special.betaincinv(a[:, None], b[:, None], RISKS)
     coverage = (soft_rows * rates.certain + n) / (soft_rows + members)
     sizes = margin.certify_rows * rates.members / effects
     doubt = np.sqrt(coverage * (1.0 - coverage) * sizes * (1.0 + sizes / (soft_rows + members)))
@@ -150,7 +149,5 @@ def claim_chances(
     targets = claim_targets(constraints)
     tests = planned_tests if not margin.design_effects else smooth_tests
     tested, allowed = tests(rows, targets[:, None], 1.0 - margin.confidence)
-    chances = chance_within(
-        tested[:, :, None], allowed[:, :, None], np.minimum(risk, 1.0)[:, None, :]
-    )
+    chances = chance_within(tested[:, :, None], allowed[:, :, None], risk[:, None, :])
     return np.asarray(chances.mean(axis=(1, 2)))

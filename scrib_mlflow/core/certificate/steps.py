@@ -19,7 +19,6 @@ import numpy as np
 from scrib_mlflow.core import counts
 from scrib_mlflow.core.bounds import ErrorTable, smooth_errors, soft_errors
 from scrib_mlflow.core.certificate.chances import (
-    LUCK,
     FitRows,
     claim_chances,
     error_ratios,
@@ -152,12 +151,9 @@ def expect_errors(problem: PathProblem, pilot: PathRule) -> PathProblem:
 def forecast(problem: PathProblem, rule: PathRule, margin: float) -> HopefulStep:
     """Return a rule with what to expect of it."""
     rates = measure(rule, problem.fit, problem.constraints)
-    luck = LUCK if problem.recalibration is None else 0.0
-    chances = claim_chances(
-        rates, problem.constraints, problem.margin, soft_rows=problem.soft_rows, luck=luck
-    )
-    ranks = claim_chances(
-        rates, problem.constraints, problem.margin, soft_rows=steady_worth(problem.soft_rows)
+    chances, ranks = (
+        claim_chances(rates, problem.constraints, problem.margin, soft_rows=rows)
+        for rows in (problem.soft_rows, steady_worth(problem.soft_rows))
     )
     return HopefulStep(
         rank=float(np.prod(ranks)),

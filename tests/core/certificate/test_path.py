@@ -11,7 +11,7 @@ from scrib_mlflow.core.bounds import (
     smooth_table,
 )
 from scrib_mlflow.core.certificate import draw_path
-from scrib_mlflow.core.certificate.chances import LUCK, soft_worth
+from scrib_mlflow.core.certificate.chances import MORE_WRONG, soft_worth
 from scrib_mlflow.core.certificate.path import blur_scores, find_floor
 from scrib_mlflow.core.inputs import check_rows
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
@@ -192,9 +192,8 @@ def test_tied_scores_are_served_as_counted_and_power_is_that_of_binomial_tests()
         _, soft_risk, rate = soft_rates(votes, soft, step.rule.thresholds)
         assert step.abstention_rate == pytest.approx(rate, abs=1e-12)
         n, risk, _ = soft_rates(votes, np.eye(5)[LABELS], step.rule.thresholds)
-        errors = worth * soft_risk + n * risk
-        risks = random.beta(errors, worth + n - errors, (4_000, 5))
-        risks += LUCK * risks.std(axis=0)
+        right = worth * (1 - soft_risk) + n * (1 - risk)
+        risks = random.beta((worth + MORE_WRONG) * soft_risk + n * risk, right, (4_000, 5))
         rows = random.poisson(4 * n, (4_000, 5))
         passed = random.binomial(accepted[rows], risks) <= allowed[rows]
         assert step.power == pytest.approx(passed.all(axis=1).mean(), abs=0.06)
