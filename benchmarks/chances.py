@@ -205,7 +205,7 @@ def follow(outputs: Outputs, case: Case, rule: RuleName, answers: AnswerName, se
     passed = ends >= 0
     wrongs, tops = (np.array([step[i] for step in steps])[ends[passed]] for i in (4, 5))
     return Result(
-        predicted=path.steps[0].power,
+        predicted=path.power,
         certified=float(passed.mean()),
         by_all=float((ends_by_all >= 0).mean()),
         abstention=float(abstains[ends[passed]].mean()) if passed.any() else np.nan,

@@ -297,7 +297,7 @@ def test_the_json_of_a_frontier_is_that_promised():
     assert fields["type"] == "target_frontier"
     point = fields["points"][0]
     assert list(point) == [
-        *("swept", "target", "loss", "fitted", "held_out", "silent", "certifiable_target"),
+        *("swept", "target", "loss", "fitted", "held_out", "silent"),
     ]
     part = """
         n n_certain n_wrong abstention_rate abstention_band empty_rate overall_risk
@@ -307,7 +307,7 @@ def test_the_json_of_a_frontier_is_that_promised():
     rates = "n n_certain n_wrong abstention_rate abstention_band risk risk_band"
     assert list(point["held_out"]["by_class"]["0"]) == rates.split()
     able = fields["certifiable"][0]
-    assert list(able) == ["target", "chance", "abstention_rate", "fitted_target"]
+    assert list(able) == ["target", "chance", "abstention_rate"]
 
 
 def test_json_keys_are_those_promised():

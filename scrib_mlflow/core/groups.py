@@ -180,6 +180,14 @@ def typical_rows(groups: Ints, labels: Labels, constraints: Sequence[Constraint]
     return max(int(min(medians, default=1)), 1)
 
 
+def first_rows(n: int, groups: Ints | None, most: int) -> Bools:
+    """Return (n,) the first rows, about as many as may be; groups, from 0 on, stay whole."""
+    if groups is None:
+        return np.arange(n) < most
+    rows = np.cumsum(np.bincount(groups))
+    return np.asarray(rows[groups] <= max(most, int(rows[0])))
+
+
 def effective_counts(sums: GroupSums, level: float) -> tuple[Floats, Floats]:
     """Return certain and wrong rows of each claim, as independent rows; 0 from fewer than 2 groups.
 

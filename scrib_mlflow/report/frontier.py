@@ -29,8 +29,9 @@ STRICTER, LOOSER = 0.5, 1.5  # times its target, of a class by itself
 LEAST_SAVING = 0.01  # of all rows, from which a class costs much
 STANDARD_ERRORS = 2  # that a saving has to exceed
 ALL = "all"  # of a table's rows: targets that move together; rows of all classes
-TARGET_HEADER = ("target", "abstains", "between", "overall risk", "silent", "to certify it")
-MOST_TARGETS = 16  # of the table in a terminal
+TARGET_HEADER = (
+    *("target", "abstains", "between", "overall risk", "silent", "chance", "certified"),
+)
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of targets, in percent
 MOST_SWEPT = 12  # classes in a figure
 LONGEST_PANEL = 22  # characters of a name above a panel
@@ -130,6 +131,7 @@ def target_percent(target: float, digits: int = DIGITS[-1]) -> str:
 def point_rows(result: TargetFrontier) -> list[dict[str, float | str]]:
     """Return a row for each point and class, and one for all of them, held-out rows first."""
     rows: list[dict[str, float | str]] = []
+    able = {each.target: each for each in result.certifiable}
     for point in result.points:
         held, fitted = point.held_out, point.fitted
         start: dict[str, float | str] = {"sweep": point.swept or ALL, "target": point.target}
@@ -139,8 +141,10 @@ def point_rows(result: TargetFrontier) -> list[dict[str, float | str]]:
             "fit_risk": fitted.overall_risk,
             "empty_rate": held.empty_rate,
             "n_silent": len(point.silent),
-            "certifiable_target": point.certifiable_target,
         }
+        at = able.get(point.target) if point.swept is None else None
+        if at is not None:
+            whole |= {"certifiable_chance": at.chance, "certifiable_abstention": at.abstention_rate}
         rows.append({**start, "class": ALL, **whole})
         for name, each in held.by_class.items():
             fit = fitted.by_class[name]
@@ -176,7 +180,7 @@ def metrics(result: TargetFrontier) -> dict[str, float]:
     }
     lowest = least_certifiable(result)
     if lowest is not None:
-        values["certifiable_target"] = lowest.certifiable_target
+        values["certifiable_target"] = lowest.target
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
@@ -191,22 +195,24 @@ def _part_metrics(part: PartRates, classes: Sequence[str], prefix: str) -> dict[
     return values
 
 
-def least_certifiable(result: TargetFrontier) -> FrontierPoint | None:
-    """Return the point whose rule is predicted to certify the lowest target, if any does."""
-    able = [point for point in result.joint if not math.isnan(point.certifiable_target)]
-    return min(able, key=lambda point: point.certifiable_target) if able else None
+def least_certifiable(result: TargetFrontier) -> Certifiable | None:
+    """Return the lowest target that is predicted to be certified, if any is."""
+    able = [each for each in result.certifiable if not math.isnan(each.abstention_rate)]
+    return min(able, key=lambda each: each.target, default=None)
 
 
 def _at_chosen(result: TargetFrontier) -> Certifiable:
     return next(each for each in result.certifiable if each.target == result.reference)
 
 
-def target_rows(result: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[str, ...]]:
-    """Return a header and a row a target, all targets moving together; of many some."""
+def target_rows(result: TargetFrontier) -> list[tuple[str, ...]]:
+    """Return a header and a row for each target with a prediction, all targets moving together."""
     rows: list[tuple[str, ...]] = [TARGET_HEADER]
-    for j in _spread(result, most):
-        point, able = result.joint[j], result.certifiable[j]
-        held, cost = point.held_out, able.abstention_rate
+    able = {each.target: each for each in result.certifiable}
+    for point in result.joint:
+        if point.target not in able:
+            continue
+        held, at = point.held_out, able[point.target]
         mark = " *" if point.target == result.reference else ""
         low, high = held.abstention_band
         rows.append(
@@ -216,22 +222,11 @@ def target_rows(result: TargetFrontier, most: int = MOST_TARGETS) -> list[tuple[
                 f"{100 * low:.1f} - {100 * high:.1f} %",
                 percent(held.overall_risk),
                 str(len(point.silent)),
-                f"abstain {percent(cost)}" if not math.isnan(cost) else "not predicted",
+                f"{100 * at.chance:.0f} %",
+                percent(at.abstention_rate),
             )
         )
     return rows
-
-
-def _spread(result: TargetFrontier, most: int) -> list[int]:
-    """Return some points evenly spread, with the chosen and the first that can be certified."""
-    n = len(result.joint)
-    if n <= most:
-        return list(range(n))
-    able = [j for j, each in enumerate(result.certifiable) if not math.isnan(each.abstention_rate)]
-    musts = {[point.target for point in result.joint].index(result.reference), 0, n - 1, *able[:1]}
-    room = most - len(musts)
-    evenly = {round(i * (n - 1) / (room + 1)) for i in range(1, room + 1)}
-    return sorted(musts | evenly)
 
 
 def sentences(result: TargetFrontier) -> list[str]:
@@ -304,9 +299,9 @@ def frontier_figure(result: TargetFrontier, name: str) -> Figure:
 def certifiable_curve(result: TargetFrontier) -> list[tuple[float, float]]:
     """Return (target, abstention) in percent: what certifying a target costs, least first."""
     able = sorted(
-        (100 * point.certifiable_target, 100 * point.held_out.abstention_rate)
-        for point in result.joint
-        if not math.isnan(point.certifiable_target)
+        (100 * each.target, 100 * each.abstention_rate)
+        for each in result.certifiable
+        if not math.isnan(each.abstention_rate)
     )
     curve: list[tuple[float, float]] = []
     for target, abstention in able:

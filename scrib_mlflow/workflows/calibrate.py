@@ -25,7 +25,7 @@ from scrib_mlflow.core.certificate import (
 from scrib_mlflow.core.certificate.advice import Advice, advise
 from scrib_mlflow.core.certificate.certified import deploy, fitted_candidates
 from scrib_mlflow.core.certificate.claims import make_certificate
-from scrib_mlflow.core.groups import GroupTest, choose_group_test, make_group_test
+from scrib_mlflow.core.groups import GroupTest, choose_group_test, first_rows, make_group_test
 from scrib_mlflow.core.inputs import check_rows, labels_for
 from scrib_mlflow.core.loss import Ambiguity, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
@@ -434,7 +434,7 @@ def _fit(
         f"testing a path of {len(path.steps)} set classifier{'s' * (len(path.steps) > 1)} on "
         f"{certify.n_rows:,} rows "
         f"that it never saw; the first passes with a predicted chance of "
-        f"{100 * path.steps[0].power:.0f} %"
+        f"{100 * path.power:.0f} %"
     )
     tallies = certify.tallies([step.rule for step in path.steps], constraints, use.level, how)
     outcome = certify_path(tallies, constraints, classes, level=use.level, waived=settings.waive)
@@ -467,7 +467,7 @@ def _fit(
         path=PathRecord(
             digest=seal(text),
             n_steps=len(path.steps),
-            power=path.steps[0].power,
+            power=path.power,
             p_values=outcome.p_values,
             chosen=outcome.chosen,
         ),
@@ -486,10 +486,7 @@ def _advise(
 ) -> Advice:
     """Return what would help, as some fit rows tell; a rule's worst risks are suspected first."""
     LOGGER.info("looking for targets that could be certified, on the fit rows")
-    some = np.arange(len(sample.labels)) < ADVICE_ROWS
-    if sample.groups is not None:  # which stay whole
-        rows = np.cumsum(np.bincount(sample.groups))
-        some = rows[sample.groups] <= max(ADVICE_ROWS, int(rows[0]))
+    some = first_rows(len(sample.labels), sample.groups, ADVICE_ROWS)
     scores, labels = sample.scores[some], labels_for(sample.labels[some], classes)
     groups = None if sample.groups is None else sample.groups[some]
     weights = None if sample.weights is None else sample.weights[some]

@@ -68,15 +68,13 @@ def make(
                     fitted=part(rate - 0.01, shown, band=None),
                     held_out=part(rate, shown, band=band),
                     silent=("a",) if target < silent_below else (),
-                    certifiable_target=1.5 * target if certify and sweep is None else NAN,
                 )
             )
     able = [
         Certifiable(
             target=target,
             chance=0.9 if certify and target > 0.02 else 0.1,
-            abstention_rate=0.7 if certify and target > 0.02 else NAN,
-            fitted_target=0.02,
+            abstention_rate=1 - 3 * target if certify and target > 0.02 else NAN,
         )
         for target in grid
     ]
@@ -124,7 +122,7 @@ def test_the_main_figure_draws_both_parts_the_band_and_what_can_be_certified():
     assert held.get_ydata() == pytest.approx([90 - 3 * target for target in targets])
     assert fitted.get_ydata() == pytest.approx([89 - 3 * target for target in targets])
     able = line(axes, "predicted")
-    assert able.get_xdata()[:-1] == pytest.approx([1.5 * target for target in targets])
+    assert able.get_xdata()[:-1] == pytest.approx(targets[1:])
     assert line(axes, "chosen").get_xdata() == pytest.approx([10, 10])
     band = axes.collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(94)
@@ -169,10 +167,9 @@ def test_tables_have_a_row_a_target_and_a_row_a_class():
     found = make()
     rows = frontier.target_rows(found)
     assert rows[0] == frontier.TARGET_HEADER
-    assert rows[1] == ("2.0 %", "84.0 %", "74.0 - 94.0 %", "5.0 %", "1", "not predicted")
+    assert rows[1] == ("2.0 %", "84.0 %", "74.0 - 94.0 %", "5.0 %", "1", "10 %", "-")
     assert rows[3][0] == "10.0 % *"
-    assert rows[3][-1] == "abstain 70.0 %"
-    assert len(frontier.target_rows(found, most=4)) == 5
+    assert rows[3][-2:] == ("90 %", "70.0 %")
     assert frontier.class_rows(found)[1] == (
         *("$b_$", "10.0 %", "4.0 %", "60.0 %", "5.0 %", "10.0", "15.0 %", "10.0"),
     )
@@ -180,13 +177,14 @@ def test_tables_have_a_row_a_target_and_a_row_a_class():
     assert len(cells) == 5 * 3 + 2 * 5 * 2
     assert {row["sweep"] for row in cells} == {"all", "a", "$b_$"}
     assert cells[0]["fit_abstention"] == pytest.approx(0.83)
-    assert cells[0]["certifiable_target"] == pytest.approx(0.03)
+    assert cells[0]["certifiable_chance"] == pytest.approx(0.1)
+    assert cells[3]["certifiable_abstention"] == pytest.approx(0.85)
 
 
 def test_sentences_answer_which_targets_can_be_afforded():
     words = " ".join(frontier.sentences(make(band=0.05)))
     assert "At the chosen targets (10.0 %) 60.0 % of the held-out rows abstain, 55.0 to 65" in words
-    assert "lowest target predicted to be certifiable is 3.0 %, at 84.0 % abstention" in words
+    assert "lowest target predicted to be certifiable is 5.0 %, at 85.0 % abstention" in words
     assert "the chosen ones are, at 70.0 % abstention" in words
     assert "no certificate" in words
     assert "Class '$b_$' costs the most abstention: a target of 15.0 % in place of 10.0 %" in words
@@ -197,7 +195,7 @@ def test_sentences_answer_which_targets_can_be_afforded():
     [
         ({"silent_below": 1.0}, "class 'a' is never certain among the held-out rows"),
         ({"certify_groups": 9, "n_groups": 4}, "9 groups certify, but a certificate needs 30"),
-        ({}, "2,100 certify rows hold too few rows of some class"),
+        ({}, "up to 20.0 %, none has a chance of 80 % with 2,100 certify rows"),
     ],
 )
 def test_what_cannot_be_certified_is_told_with_the_reason(changed, message):
@@ -262,7 +260,7 @@ def test_targets_are_printed_with_the_digits_they_have(target, text):
 def test_small_targets_are_told_apart_in_the_tables_and_sentences():
     found = make(grid=(0.0002, 0.0004, 0.1))
     assert [row[0] for row in frontier.target_rows(found)[1:]] == ["0.02 %", "0.04 %", "10.0 % *"]
-    assert "certifiable is 0.03 %" in frontier.certify_sentence(found)
+    assert "certifiable is 10.0 %" in frontier.certify_sentence(found)
     assert frontier.class_rows(found)[1][4] == "0.04 %"
 
 
@@ -293,7 +291,7 @@ def test_metrics_are_of_the_chosen_targets_and_leave_out_what_is_undefined():
     found = frontier.metrics(make())
     assert found["abstention_rate"] == pytest.approx(0.6)
     assert found["fit_abstention_rate"] == pytest.approx(0.59)
-    assert found["certifiable_target"] == pytest.approx(0.03)
+    assert found["certifiable_target"] == pytest.approx(0.05)
     assert found["certifiable_abstention_rate"] == pytest.approx(0.7)
     assert {"risk/a", "abstention/a", "fit_risk/_b__", "overall_risk"} <= set(found)
     assert not any(map(math.isnan, found.values()))

@@ -36,7 +36,7 @@ class Advice:
 def advise(draw: Draw, targets: Mapping[str, float], suspects: Sequence[str]) -> Advice:
     """Return what would help; `suspects` are claims, those most likely in the way first."""
     chances = {
-        name: _chance(draw({**targets, name: _loosest(targets[name])}, 1.0))
+        name: draw({**targets, name: _loosest(targets[name])}, 1.0).power
         for name in list(suspects)[:MOST_CLAIMS]
     }
     blocking = max(chances, key=lambda name: chances[name], default=None)
@@ -44,7 +44,7 @@ def advise(draw: Draw, targets: Mapping[str, float], suspects: Sequence[str]) ->
         blocking = None
     loosened = [*targets] if blocking is None else [blocking]
     nearest, rate = _nearest(draw, targets, loosened)
-    rows = next((m for m in MORE_ROWS if _chance(draw(targets, float(m))) >= WANTED), None)
+    rows = next((m for m in MORE_ROWS if draw(targets, float(m)).power >= WANTED), None)
     return Advice(
         blocking=blocking,
         chance_without=math.nan if blocking is None else chances[blocking],
@@ -68,21 +68,17 @@ def _nearest(
 
     low, high = 0.0, 1.0
     best, path = at(high)
-    if _chance(path) < WANTED:
+    if path.power < WANTED:
         return {}, math.nan
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         moved, tried = at(middle)
-        if _chance(tried) >= WANTED:
+        if tried.power >= WANTED:
             best, path, high = moved, tried, middle
         else:
             low = middle
-    return best, path.steps[0].abstention_rate
+    return best, path.expected_abstention
 
 
 def _loosest(target: float) -> float:
     return max(target, LOOSEST)
-
-
-def _chance(path: Path) -> float:
-    return path.steps[0].power

@@ -238,7 +238,7 @@ def fit_certified(
         rule=deployed,
         certificate=certificate,
         abstention_rate=float(1.0 - np.average(certain, weights=weights)),
-        predicted_power=path.steps[0].power,
+        predicted_power=path.power,
         path=path,
         p_values=outcome.p_values,
         chosen=outcome.chosen,

@@ -60,6 +60,20 @@ class Path:
     n_rows: int  # that drew it
     seed: int
 
+    @property
+    def power(self) -> float:
+        """The predicted chance of a certificate, which is that of the first rule."""
+        return self.steps[0].power
+
+    @property
+    def expected_abstention(self) -> float:
+        """The mean abstention where it is certified; the path ends at the last rule that passes."""
+        powers = np.array([step.power for step in self.steps])
+        ends = powers - np.append(powers[1:], 0.0)
+        if powers[0] <= 0:
+            return self.steps[0].abstention_rate
+        return float(ends @ [step.abstention_rate for step in self.steps] / powers[0])
+
 
 class PathTest(NamedTuple):
     """A fixed-sequence test along a path of rules."""

@@ -1,39 +1,31 @@
 """The frontier: how often a set classifier abstains at which targets.
 
 Rules are fitted to a part of the rows at each of many targets, and measured on the part held out.
+Whether targets can be certified is predicted as `calibrate` does: by a path, drawn from all rows.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scrib_mlflow.core import inputs
-from scrib_mlflow.core.certificate import tally_sets
-from scrib_mlflow.core.certificate.plan import chance_of_passing, least_target
+from scrib_mlflow.core.certificate import draw_path
 from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.counts import certain_and_wrong
-from scrib_mlflow.core.groups import (
-    LEAST_GROUPS,
-    GroupTest,
-    design_effects,
-    sum_groups,
-    typical_rows,
-)
-from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Bools, Floats, Ints, Progress
+from scrib_mlflow.core.groups import LEAST_GROUPS, first_rows, typical_rows
+from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, NAN, Progress
 from scrib_mlflow.core.loss import Ambiguity, check_rule, make_problem
 from scrib_mlflow.core.reports import PartRates, measure_part
 from scrib_mlflow.core.rules import make_sets
 from scrib_mlflow.core.studies import sweeps
 from scrib_mlflow.core.studies.compare import group_codes, halve
 from scrib_mlflow.core.targets import (
+    OVERALL,
     AnswerName,
-    Constraint,
     RuleName,
     Target,
     Targets,
@@ -43,7 +35,8 @@ from scrib_mlflow.core.targets import (
 from scrib_mlflow.errors import InvalidDataError
 
 WANTED = 0.8  # chance that all claims pass together
-BISECTIONS = 14  # for the least factor of the targets
+PREDICTED = 9  # targets whose certificates are predicted, each by a path
+MOST_PATH_ROWS = 10_000  # that draw it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +49,15 @@ class FrontierPoint:
     fitted: PartRates
     held_out: PartRates  # of one class at a time: by_class holds that class alone
     silent: tuple[str, ...]  # classes with a target and no certain row among those held out
-    certifiable_target: float  # lowest that this rule is predicted to certify; NaN for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certifiable:
-    """Whether a target is predicted to be certifiable, and with how much abstention."""
+    """Whether targets are predicted to be certified, and with how much abstention."""
 
     target: float  # of the class that stands for all
-    chance: float  # of the most hopeful rule, or of the one that abstains least among those likely
-    abstention_rate: float  # of the rule that abstains least among those likely; NaN without one
-    fitted_target: float  # that this rule was fitted to
+    chance: float  # as `calibrate` would predict it
+    abstention_rate: float  # expected where they are certified; NaN where the chance is too low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +78,7 @@ class TargetFrontier:
     certify_groups: int | None
     swept: tuple[str, ...]  # the classes that are swept one at a time
     points: tuple[FrontierPoint, ...]
-    certifiable: tuple[Certifiable, ...]  # by target, all of them together
+    certifiable: tuple[Certifiable, ...]  # at some targets, all of them together
 
     @property
     def joint(self) -> tuple[FrontierPoint, ...]:
@@ -180,7 +171,7 @@ def draw_frontier(
     problem = make_problem(rows, targets, ambiguity, answers)
     constraints = problem.constraints
     check_rule(rule, ambiguity, penalty)
-    level = 1 - inputs.as_number("confidence", confidence, low=0, high=1)
+    inputs.as_number("confidence", confidence, low=0, high=1)
     inputs.as_number("certify_rows", certify_rows, low=0, high=MOST_CERTIFY_ROWS)
     codes = None if groups is None else group_codes(groups, len(rows.scores))
     if certify_groups is not None:
@@ -204,21 +195,13 @@ def draw_frontier(
         rules = sweeps.fit_optimal_along(posed, grid, named, seed, used, progress)
     else:
         rules = sweeps.fit_thresholds_along(posed, grid, seed, used, progress)
-    expected = Expected(certify_rows, certify_groups, rows.class_weight() / len(rows.scores), level)
     held_out, held_groups = rows.take(~inside), None if codes is None else codes[~inside]
     singles = [c for c in claimed(constraints) if len(c.classes) == 1]
 
-    def measure(
-        point: sweeps.SweepPoint, fit: sweeps.SweepRule
-    ) -> tuple[FrontierPoint, list[ExpectedClaim]]:
-        """Return a point and, where all targets move, what certify rows would say of its rule."""
+    def measure(point: sweeps.SweepPoint, fit: sweeps.SweepRule) -> FrontierPoint:
         names, labels = rows.classes, held_out.labels
         named = range(len(names)) if point.swept is None else [names.index(point.swept)]
         fit_sets, sets = (make_sets(fit.rule, part.scores) for part in (fitted, held_out))
-        claims, certifiable = [], NAN
-        if point.swept is None:
-            claims = expect_claims(sets, labels, held_groups, constraints, expected)
-            certifiable = least_factor(claims, level) * grid.reference
         certain, _ = certain_and_wrong(sets, labels)
         answered = np.bincount(labels[certain], minlength=len(names))
         return FrontierPoint(
@@ -230,15 +213,41 @@ def draw_frontier(
                 sets, labels, names, named, confidence=confidence, groups=held_groups
             ),
             silent=tuple(c.name for c in singles if not answered[c.classes[0]]),
-            certifiable_target=certifiable,
-        ), claims
+        )
 
-    measured = [
-        measure(*each)
-        for sweep, row in zip(grid.sweeps, rules, strict=True)
-        for each in zip(sweep, row, strict=True)
-    ]
-    joint = [(point, claims) for point, claims in measured if point.swept is None]
+    def predict(point: sweeps.SweepPoint) -> Certifiable:
+        if certify_groups is not None and certify_groups < LEAST_GROUPS:
+            return Certifiable(target=point.target, chance=0.0, abstention_rate=NAN)
+        asked = {claim.name: claim.target for claim in claimed(point.constraints)}
+        path = draw_path(
+            rows.scores[some],
+            rows.labels[some],
+            {name: asked[name] for name in rows.classes if name in asked} or None,
+            rule=rule,
+            certify_rows=certify_rows,
+            classes=rows.classes,
+            overall_target=asked.get(OVERALL),
+            max_class_abstention=max_class_abstention,
+            waive=waive,
+            penalty=penalty,
+            **asdict(ambiguity),
+            answers=answers,
+            confidence=confidence,
+            groups=None if codes is None else codes[some],
+            group_cap=None if codes is None else typical_rows(codes, rows.labels, constraints),
+            seed=seed,
+            threads=threads,
+        )
+        likely = path.power >= WANTED
+        return Certifiable(
+            target=point.target,
+            chance=path.power,
+            abstention_rate=path.expected_abstention if likely else NAN,
+        )
+
+    some = first_rows(len(rows.scores), codes, MOST_PATH_ROWS)
+    predicted = [grid.sweeps[0][j] for j in _spread(grid)]
+    turns = predicted if progress is None else progress(predicted)
     return TargetFrontier(
         classes=rows.classes,
         targets={c.name: c.target for c in singles},
@@ -253,101 +262,16 @@ def draw_frontier(
         certify_rows=int(certify_rows),
         certify_groups=certify_groups,
         swept=tuple(str(sweep[0].swept) for sweep in grid.sweeps[1:]),
-        points=tuple(point for point, _ in measured),
-        certifiable=tuple(
-            _certifiable(point.target, point.target / grid.reference, joint, level)
-            for point, _ in joint
+        points=tuple(
+            measure(*each)
+            for sweep, row in zip(grid.sweeps, rules, strict=True)
+            for each in zip(sweep, row, strict=True)
         ),
+        certifiable=tuple(map(predict, turns)),
     )
 
 
-class ExpectedClaim(NamedTuple):
-    """What the certify rows are expected to hold for one claim."""
-
-    target: float  # the chosen one
-    n_certain: int  # rows, or as many as they are worth if independent
-    risk: float
-    least_target: float  # that can pass at all
-
-
-class Expected(NamedTuple):
-    """The certify rows, as far as they may be known."""
-
-    rows: int
-    groups: int | None  # that they come in
-    class_share: Floats  # (k,) of each class, judging by rows that may be looked at
-    level: float
-
-
-def expect_claims(
-    sets: Bools,  # (n, k)
-    labels: NDArray[np.int32],  # (n,)
-    groups: Ints | None,  # (n,)
-    constraints: Sequence[Constraint],  # with the chosen targets
-    expected: Expected,
-) -> list[ExpectedClaim]:
-    """Return what to expect of each claim, from what the sets do on held-out rows."""
-    how = None if groups is None else GroupTest(typical_rows(groups, labels, constraints))
-    tally = tally_sets(sets, labels, constraints, groups, group_test=how)
-    effects, least = np.ones(len(tally.n)), np.zeros(len(tally.n))
-    if tally.groups is not None and expected.groups is not None:
-        more = expected.groups / max(tally.groups.total, 1)
-        sums = sum_groups(tally.groups.by_claim)
-        effects = design_effects(tally.n_certain, sums, more, expected.level)
-        n_groups = np.floor(more * sums.groups).astype(np.int64).tolist()
-        some = [least_target(m, expected.level) if m >= LEAST_GROUPS else 1.0 for m in n_groups]
-        least = np.array(some)
-    claims = []
-    for c, claim in enumerate(claimed(constraints)):
-        rows = expected.rows * expected.class_share[list(claim.classes)].sum()
-        certain, wrong, n = tally.n_certain[c], tally.n_wrong[c], tally.n[c]
-        n_certain = math.floor(rows * certain / n / effects[c]) if n else 0
-        risk = (wrong + 0.5) / (certain + 1)  # so that few rows without an error are not proof
-        claims.append(ExpectedClaim(claim.target, n_certain, float(risk), float(least[c])))
-    return claims
-
-
-def chance_of_all(claims: Sequence[ExpectedClaim], factor: float, level: float) -> float:
-    """Return the chance that all claims pass, their targets multiplied by a factor."""
-    chance = 1.0
-    for claim in claims:
-        target = min(claim.target * factor, sweeps.MOST_TARGET)
-        if target < claim.least_target or claim.n_certain < 1:
-            return 0.0
-        chance *= chance_of_passing(claim.n_certain, target, claim.risk, level)
-        if chance < 1e-9:
-            return 0.0
-    return chance
-
-
-def least_factor(claims: Sequence[ExpectedClaim], level: float) -> float:
-    """Return the lowest factor of the targets at which all claims pass with the chance wanted."""
-    low, high = 0.0, max(sweeps.MOST_TARGET / claim.target for claim in claims)
-    if not chance_of_all(claims, high, level) >= WANTED:
-        return NAN
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if chance_of_all(claims, middle, level) >= WANTED:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _certifiable(
-    target: float,
-    factor: float,  # of all targets
-    fits: Sequence[tuple[FrontierPoint, Sequence[ExpectedClaim]]],
-    level: float,
-) -> Certifiable:
-    """Return with how much abstention a target is predicted to be certifiable."""
-    chances = [chance_of_all(claims, factor, level) for _, claims in fits]
-    rates = [point.held_out.abstention_rate for point, _ in fits]
-    likely = [j for j, chance in enumerate(chances) if chance >= WANTED]
-    best = min(likely, key=lambda j: rates[j]) if likely else int(np.argmax(chances))
-    return Certifiable(
-        target=target,
-        chance=chances[best],
-        abstention_rate=rates[best] if likely else NAN,
-        fitted_target=fits[best][0].target,
-    )
+def _spread(grid: sweeps.Sweeps) -> list[int]:
+    """Return which joint targets are predicted: some evenly spread, with the chosen."""
+    n = len(grid.sweeps[0])
+    return sorted({grid.chosen, *np.linspace(0, n - 1, min(n, PREDICTED)).astype(int).tolist()})
