@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +61,7 @@ confidence, certify_fraction, group_cap, group_test, max_group_rows, max_weight,
         estimator: Any,
         *,
         risk_targets: Target | None = 0.1,
-        rule: RuleName = "thresholds",
+        rule: RuleName | Literal["auto"] = "auto",
         overall_target: float | None = None,
         risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
         max_class_abstention: Target | None = None,

@@ -18,7 +18,7 @@ Cost = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Positive = Annotated[int, Field(ge=1)]
 Names = tuple[str, ...]
-Rule = Literal["thresholds", "optimal"]
+Rule = Literal["auto", "thresholds", "optimal"]
 Answers = Literal["top", "any"]
 Ledger = Literal["report", "spend"]
 GroupTestName = Literal["approximate", "exact"]
@@ -61,7 +61,7 @@ class Calibrate(Settings):
     overall_target: Rate | None = None
     risk_groups: RiskGroups | None = None
     confidence: Confidence = 0.95
-    rule: Rule = "thresholds"
+    rule: Rule = "auto"
     answers: Answers | None = None
     mode: Literal["certified", "paper"] = "certified"
     certify_fraction: Rate | None = None
@@ -208,7 +208,7 @@ class Frontier(Settings):
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
     confidence: Confidence = 0.95
-    rule: Rule = "thresholds"
+    rule: Rule = "auto"
     answers: Answers = "top"
     certify_fraction: Rate | None = None
     group: str | None = None
@@ -350,7 +350,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
     },
     "Search": {
         "rule": "thresholds: a score threshold for each class; optimal: a price for each class, "
-        "which needs probabilities and abstains less with three classes or more",
+        "which needs probabilities and mostly abstains less; auto: optimal for probabilities of "
+        "three classes or more, else thresholds, and so with options that only these have",
         "answers": "top: answer only with the model's own top class, so that answers are never "
         "more wrong than top-1's; any: the paper's, which may answer another class",
         "seed": "seed of the split and the search",

@@ -266,7 +266,8 @@ def certified_folder(made_once, mixture_folder, drawn):
         with using_copy(mixture_folder, folder), drawn():
             draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
             given = ("models:/base/1", "rows.parquet", "label")
-            assert scrib_mlflow.calibrate(*given, risk_targets=0.1).classifier.certified
+            options = {"risk_targets": 0.1, "rule": "thresholds"}
+            assert scrib_mlflow.calibrate(*given, **options).classifier.certified
             scrib_mlflow.calibrate(*given, risk_targets=0.1, mode="paper")
 
     return made_once("certified", make)[0]

@@ -41,7 +41,8 @@ def register(log, model, **options):
 def calibrated(uri, table=TABLE, **parameters):
     """Calibrate a registered model on a table."""
     table.to_parquet("rows.parquet")
-    return calibrate(uri, "rows.parquet", "label", **{"risk_targets": 0.15, **parameters})
+    options = {"risk_targets": 0.15, "rule": "thresholds", **parameters}
+    return calibrate(uri, "rows.parquet", "label", **options)
 
 
 def check_served(done, scores, classes=CLASSES, rows=NEW):

@@ -75,7 +75,7 @@ def test_no_text_is_left_of_an_option_that_is_gone(table):
             "calibrate",
             [
                 "Most used: --model_uri URI the registered classifier",
-                "--rule [thresholds|optimal] thresholds: a score threshold for each class;",
+                "--rule [auto|thresholds|optimal] thresholds: a score threshold for each class;",
                 "--confidence FLOAT confidence level of the certificate [default: 0.95; 0.5<x<1]",
                 "--seed INTEGER seed of the split and the search [default: 0; 0<=x<4294967296]",
                 "--require_certificate end with exit code 1 if nothing could be certified",

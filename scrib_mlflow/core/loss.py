@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from scrib_mlflow.core.bounds import ErrorTable, allowed_errors, smooth_errors, soft_errors
 from scrib_mlflow.core.compiling import inner, kernel
 from scrib_mlflow.core.counts import Counts, constraint_counts, count_rows
-from scrib_mlflow.core.inputs import NAN, SLACK, Floats, Labelled
+from scrib_mlflow.core.inputs import NAN, SLACK, Floats, Labelled, are_probabilities
 from scrib_mlflow.core.rules import ConstraintFit, Fit, Rule, answerable, predict_sets
 from scrib_mlflow.core.targets import (
     AnswerName,
     Constraint,
+    RuleName,
     Target,
     Targets,
     claimed,
@@ -115,6 +116,11 @@ def loss_of(counts, totals, objective):
         loss += penalty(c, counts[c, CERTAIN], counts[c, RIGHT], counts[c, MISSED],
                         terms, spans, tables)  # fmt: skip
     return loss
+
+
+def choose_rule(scores: Floats) -> RuleName:
+    """Return the rule that mostly abstains less: optimal for probabilities of three classes on."""
+    return "optimal" if scores.shape[1] >= 3 and are_probabilities(scores) else "thresholds"
 
 
 def check_rule(rule: str, weights: Ambiguity, penalty: Target) -> None:

@@ -26,8 +26,8 @@ from scrib_mlflow.core.certificate.advice import Advice, advise
 from scrib_mlflow.core.certificate.certified import deploy, fitted_candidates
 from scrib_mlflow.core.certificate.claims import make_certificate
 from scrib_mlflow.core.groups import GroupTest, choose_group_test, first_rows, make_group_test
-from scrib_mlflow.core.inputs import check_rows, labels_for
-from scrib_mlflow.core.loss import Ambiguity, describe_rule
+from scrib_mlflow.core.inputs import Floats, check_rows, labels_for
+from scrib_mlflow.core.loss import Ambiguity, choose_rule, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
@@ -63,6 +63,7 @@ MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "s
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
+THRESHOLD_OPTIONS = ("penalty", *sorted(WEIGHTS))
 ADVICE_ROWS = 5_000  # fit rows that advice is drawn from
 GROUP_OPTIONS = ("group_cap", "group_test", "max_group_rows")
 EXAMPLE_ROWS = 2  # logged with the model
@@ -160,7 +161,7 @@ def check_options(settings: Calibrate) -> None:
             "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
             "the members of the set, or the nearest two"
         )
-    for name in ("penalty", *sorted(WEIGHTS)):
+    for name in THRESHOLD_OPTIONS:
         if settings.rule == "optimal" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
@@ -257,6 +258,20 @@ def answers(settings: Calibrate) -> AnswerName:
     return settings.answers or ("any" if settings.mode == "paper" else "top")
 
 
+def with_rule(settings: Calibrate, scores: Floats) -> Calibrate:
+    """Return the settings with the rule that `auto` means for scores like these."""
+    if settings.rule != "auto":
+        return settings
+    changed = settings.model_dump(exclude_defaults=True)
+    rule = choose_rule(scores)
+    if settings.mode == "paper" or any(name in changed for name in THRESHOLD_OPTIONS):
+        rule = "thresholds"
+    LOGGER.info(f"rule={rule}, of rule=auto")
+    settings = settings.model_copy(update={"rule": rule})
+    check_options(settings)
+    return settings
+
+
 def register_logged(
     logged_uri: str, stored: Stored, run_id: str, name: str, alias: str
 ) -> Calibration:
@@ -326,6 +341,7 @@ def _make_record(
             f"the search sees {len(sample.labels):,} of {parts.fit.n_rows:,} fit rows, all of rare "
             "classes and the others weighted; max_fit_rows says how many"
         )
+    settings = with_rule(settings, sample.scores)
     fitted = _fit(settings, base, parts, sample, run_id)
     rule = fitted.fit.rule
     how = fitted.group_test

@@ -104,7 +104,7 @@ def _draw(settings: Frontier, scored: Scored, chosen: NDArray[np.bool_]) -> Targ
 
     `chosen` are the rows of the table that would certify.
     """
-    alike = calibrate.as_calibrate(settings)
+    alike = calibrate.with_rule(calibrate.as_calibrate(settings), scored.scores)
     order = np.argsort(scored.cases(), kind="stable")
     codes, groups = scored.group_codes(), scored.table.groups
     LOGGER.info(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
@@ -112,7 +112,7 @@ def _draw(settings: Frontier, scored: Scored, chosen: NDArray[np.bool_]) -> Targ
     return draw_frontier(
         scored.scores[order],
         labels_for(scored.labels[order], classes),
-        rule=settings.rule,
+        rule="optimal" if alike.rule == "optimal" else "thresholds",
         certify_rows=int(np.count_nonzero(chosen)),
         certify_groups=None if groups is None else len(np.unique(groups[chosen])),
         classes=classes,

@@ -22,7 +22,7 @@ from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 from tests.oracles import keep_top
 from tests.pages import Page
 
-OPTIONS = {"risk_targets": 0.1}
+OPTIONS = {"risk_targets": 0.1, "rule": "thresholds"}
 
 
 def test_the_parts_of_a_file_and_of_the_work_change_nothing(mixture):

@@ -34,7 +34,7 @@ def read_artifact(run_id, name):
 def test_the_certificate_is_the_binomial_test_of_the_served_rule_on_rows_the_path_never_saw(
     mixture,
 ):
-    done = calibrate()
+    done = calibrate(rule="thresholds")
     record = done.classifier
     assert record.certified
     rows = pd.read_parquet("rows.parquet")
@@ -88,7 +88,7 @@ def test_the_model_s_answers_are_withheld_but_never_changed_unless_the_paper_s_r
 
 
 def test_the_last_of_the_path_that_passed_is_deployed(mixture):
-    done = calibrate()
+    done = calibrate(rule="thresholds")
     path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
     record = done.classifier
     assert record.rule == path.steps[record.path.chosen].rule
@@ -136,7 +136,7 @@ def test_what_cannot_be_certified_is_registered_as_such_with_reasons(mixture):
 
 def test_where_nothing_passes_fit_rows_say_which_target_is_in_the_way(mixture):
     targets = {"hard": 0.006, "default": 0.15}
-    done = calibrate(risk_targets=targets)
+    done = calibrate(risk_targets=targets, rule="thresholds")
     record = done.classifier
     assert not record.certified
     assert record.advice.blocking == "hard"
@@ -146,7 +146,7 @@ def test_where_nothing_passes_fit_rows_say_which_target_is_in_the_way(mixture):
     assert record.certify_report.abstention_rate < 0.9
     version = mlflow.MlflowClient().get_model_version(done.name, done.version)
     assert "hard is in the way" in version.description
-    again = calibrate(risk_targets=record.advice.targets, seed=1).classifier
+    again = calibrate(risk_targets=record.advice.targets, rule="thresholds", seed=1).classifier
     assert again.certified
 
 

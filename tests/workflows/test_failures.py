@@ -9,6 +9,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
+from scrib_mlflow.core.rules import ThresholdRule
 from scrib_mlflow.errors import ScribError, StoreError
 from scrib_mlflow.registry import models
 from tests.models import CLASSES, FEATURES, draw_table, register_pipeline
@@ -98,7 +99,7 @@ def test_a_model_that_serves_other_sets_than_were_counted_is_never_registered(ba
 
     def spoilt(stored, *rest):
         record = stored.record
-        rule = type(record.rule)(thresholds=(0.99, 0.99, 0.99))
+        rule = ThresholdRule(thresholds=(0.99, 0.99, 0.99))
         other = type(record)(**{**{n: getattr(record, n) for n in record.__slots__}, "rule": rule})
         return log_model(models.Stored(other, scrib_mlflow.to_json(other)), *rest)
 

@@ -5,9 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.linear_model import LogisticRegression
 
 import scrib_mlflow
 from scrib_mlflow.cli import main
+from scrib_mlflow.errors import InvalidSettingsError
 from tests.models import CLASSES, FEATURES, draw_mixture
 
 TARGET = 0.05
@@ -66,7 +68,10 @@ def test_groups_overall_targets_and_coverage_reach_the_rule(mixed):
     [
         (["--rule", "optimal", "--empty_weight", "1.1"], "empty_weight is for rule=thresholds"),
         (["--rule", "optimal", "--penalty", "10"], "penalty is for rule=thresholds"),
-        (["--candidate_coverage", "0.9"], "candidate_coverage is for rule=optimal"),
+        (
+            ["--rule", "thresholds", "--candidate_coverage", "0.9"],
+            "candidate_coverage is for rule=optimal",
+        ),
         (["--rule", "best"], "rule"),
         (
             ["--rule", "optimal", "--scores_from", "decision_function"],
@@ -104,3 +109,31 @@ def test_logits_are_taken_where_a_softmax_is_asked_for(mixed):
     rows = draw_mixture(50, seed=9)[FEATURES]
     answers = mlflow.pyfunc.load_model(done.model_uri).predict(rows)
     assert not answers["abstain"].all()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, "optimal"),
+        ({"scores_from": "decision_function"}, "thresholds"),  # no probabilities
+        ({"empty_weight": 1.1}, "thresholds"),  # which the optimal rule has not
+        ({"mode": "paper"}, "thresholds"),
+    ],
+)
+def test_auto_takes_the_optimal_rule_where_it_can(mixed, options, kind):
+    done = scrib_mlflow.calibrate(mixed, "rows.parquet", "label", **options)
+    assert done.classifier.rule.kind == kind
+    assert mlflow.get_run(done.run_id).data.params["rule"] == "auto"
+
+
+def test_auto_keeps_thresholds_for_two_classes_and_says_what_they_lack(mixed):
+    rows = pd.read_parquet("rows.parquet")
+    rows = rows[rows["label"] != "hard"]
+    model = LogisticRegression().fit(rows[FEATURES], rows["label"])
+    with mlflow.start_run():
+        mlflow.sklearn.log_model(model, name="model", registered_model_name="two")
+    rows.to_parquet("two.parquet")
+    given = "models:/two/1", "two.parquet", "label"
+    assert scrib_mlflow.calibrate(*given).classifier.rule.kind == "thresholds"
+    with pytest.raises(InvalidSettingsError, match="candidate_coverage is for rule=optimal"):
+        scrib_mlflow.calibrate(*given, candidate_coverage=0.9)

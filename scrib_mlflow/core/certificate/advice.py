@@ -35,19 +35,18 @@ class Advice:
 
 def advise(draw: Draw, targets: Mapping[str, float], suspects: Sequence[str]) -> Advice:
     """Return what would help; `suspects` are claims, those most likely in the way first."""
-    chances = {
-        name: draw({**targets, name: _loosest(targets[name])}, 1.0).power
-        for name in list(suspects)[:MOST_CLAIMS]
-    }
-    blocking = max(chances, key=lambda name: chances[name], default=None)
-    if blocking is not None and chances[blocking] < WANTED:
-        blocking = None
+    blocking, chance = None, math.nan
+    for name in list(suspects)[:MOST_CLAIMS]:
+        power = draw({**targets, name: _loosest(targets[name])}, 1.0).power
+        if power >= WANTED:
+            blocking, chance = name, power
+            break
     loosened = [*targets] if blocking is None else [blocking]
     nearest, rate = _nearest(draw, targets, loosened)
     rows = next((m for m in MORE_ROWS if draw(targets, float(m)).power >= WANTED), None)
     return Advice(
         blocking=blocking,
-        chance_without=math.nan if blocking is None else chances[blocking],
+        chance_without=chance,
         targets=nearest,
         abstention_rate=rate,
         more_rows=rows,

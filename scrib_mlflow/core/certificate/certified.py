@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +34,7 @@ from scrib_mlflow.core.certificate.split import (
 )
 from scrib_mlflow.core.groups import GroupTest, TestName, choose_group_test
 from scrib_mlflow.core.inputs import Floats, Labels, Progress
+from scrib_mlflow.core.loss import choose_rule
 from scrib_mlflow.core.optimal import fit_optimal
 from scrib_mlflow.core.rules import Fit, OptimalRule, Rule, place_candidates, predict_sets
 from scrib_mlflow.core.search import fit_thresholds
@@ -62,7 +64,7 @@ def fit_certified(
     labels: ArrayLike,
     risk_targets: Target | None = 0.1,
     *,
-    rule: RuleName = "thresholds",
+    rule: RuleName | Literal["auto"] = "thresholds",
     classes: Sequence[object] | None = None,
     overall_target: float | None = None,
     risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
@@ -98,8 +100,9 @@ def fit_certified(
         Class names or indices.
     risk_targets, overall_target, risk_groups, max_class_abstention, waive, classes, threads
         As of `fit_thresholds`.
-    rule : "thresholds" or "optimal"
-        The kind of rule. The optimal one needs scores that are probabilities.
+    rule : "thresholds", "optimal" or "auto"
+        The kind of rule. The optimal one needs scores that are probabilities. "auto" is optimal for
+        probabilities of three classes or more, and thresholds otherwise.
     confidence : float
         Of the certificate, between 0.5 and 1.
     certify_fraction : float, optional
@@ -166,13 +169,14 @@ def fit_certified(
     if path_scores is not None:
         path_scores = inputs.check_scores(path_scores)
         _check_unseen(path_scores, rows.scores[certify])
+    kind = choose_rule(rows.scores[fit]) if rule == "auto" else rule
     fit_labels = inputs.labels_for(rows.labels[fit], names)
     fit_weights = None if shares is None else rows.weights[fit]
     path = draw_path(
         rows.scores[fit],
         fit_labels,
         risk_targets,
-        rule=rule,
+        rule=kind,
         certify_rows=expected_rows(
             len(certify), level, None if shares is None else shares[fit], how
         ),
@@ -221,7 +225,7 @@ def fit_certified(
             "sample_weight": fit_weights,
             "seed": seed,
         }
-        fit_rule: Callable[..., Fit] = fit_optimal if rule == "optimal" else fit_thresholds
+        fit_rule: Callable[..., Fit] = fit_optimal if kind == "optimal" else fit_thresholds
         return fit_rule(rows.scores[fit], fit_labels, **asked).rule
 
     outcome = certify_path(

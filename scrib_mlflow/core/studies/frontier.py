@@ -246,8 +246,7 @@ def draw_frontier(
         )
 
     some = first_rows(len(rows.scores), codes, MOST_PATH_ROWS)
-    predicted = [grid.sweeps[0][j] for j in _spread(grid)]
-    turns = predicted if progress is None else progress(predicted)
+    turns = _spread(grid)
     return TargetFrontier(
         classes=rows.classes,
         targets={c.name: c.target for c in singles},
@@ -267,7 +266,9 @@ def draw_frontier(
             for sweep, row in zip(grid.sweeps, rules, strict=True)
             for each in zip(sweep, row, strict=True)
         ),
-        certifiable=tuple(map(predict, turns)),
+        certifiable=tuple(
+            predict(grid.sweeps[0][j]) for j in (progress(turns) if progress else turns)
+        ),
     )
 
 
