@@ -39,8 +39,9 @@ def test_uses_of_rows_are_counted_across_experiments(certified):
         assert calibrate(seed=1).classifier.use.number == 2
     finally:
         mlflow.set_experiment(experiment_id="0")
-    assert calibrate().classifier.use.number == 1  # again
-    assert calibrate(answers="top").classifier.use.number == 1  # which is the default
+    assert calibrate(rule="thresholds").classifier.use.number == 1  # again
+    assert calibrate().classifier.use.number == 3
+    assert calibrate(rule="optimal", answers="top").classifier.use.number == 3  # the defaults
 
 
 @pytest.mark.slow
