@@ -20,7 +20,7 @@ SHAPES = (  # rows, classes, signal, rarest class
     (5_000, 7, 0.9, 1e-3),
     (1_500, 6, 0.6, 1e-2),
 )
-GENERATOR_SEEDS = range(3)
+GENERATOR_SEEDS = range(3, 6)  # settings were chosen on lower ones
 FEATURES = 6
 LEAST_ROWS = 9  # of a class
 

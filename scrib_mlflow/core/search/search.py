@@ -54,13 +54,16 @@ KICKS = (8, 40)  # at least, and at most for five thresholds
 CONTENDING = 1.1  # starts are kicked whose loss is within ten percent of the best
 PROMISING = 1.01  # a kick is followed up when its loss is within one percent of the best
 
-HARD = 0.9  # of the loss of never answering: from here on climbers search as well
+HARD = 0.9  # of the loss of never answering: from here on a problem is hard
+HARD_IF_RARE = 0.4  # the same where some class is rare
+RARE = 0.01  # of all rows
 FIRST_DEPTH = 250  # highest scores of each class among which a climber begins
 DEEPER = 4  # times as many next
 CLIMBERS = 2  # at a time, one of each kind
 MOST_CLIMBERS = 8
 ENDS = 4  # combinations of highest and lowest scores of which a climber takes the best
-AGREED = 1.005
+AGREED = 1.005  # losses within this of the best agree with it
+WITNESSES = 3  # populations of a hard problem that must agree
 CLIMB_PENALTIES = (30.0, FULL)  # of every other pair of starts
 
 BRED_ENTRIES = 80_000  # rows times thresholds: up to here starts are bred on all rows
@@ -291,14 +294,15 @@ def _begin(
 
 
 def _breed_all(task: Task, initial: Floats | None, pool: ThreadPoolExecutor) -> Best:
-    """Breed a population, and where targets are hard to keep more, until the best two agree."""
+    """Breed a population, and where targets are hard to keep more, until the best agree."""
     everywhere = levels.everywhere(len(task.data.thresholds))
     tools = [open_level(task, task.data, everywhere, task.random(6, j)) for j in range(BROODS)]
     level, best = tools[0].level, list[Best]()  # of every population the best
     for number in range(POPULATIONS):
         found = _breed_until_idle(task, number, tools, pool)
         best = sorted([*best, found[0]], key=lambda f: f.loss)
-        if not _is_hard(task, best[0]) or (number and best[1].loss <= AGREED * best[0].loss):
+        agreed = sum(f.loss <= AGREED * best[0].loss for f in best)
+        if agreed == WITNESSES or not _is_hard(task, best[0]):
             break
     best += found[1:]
     if initial is not None:
@@ -372,8 +376,16 @@ def far(highest: int, rng: np.random.Generator) -> int:
 
 
 def _is_hard(task: Task, best: Best) -> bool:
-    """Return whether the best costs nearly as much as never answering, or more."""
-    return task.data.hard and best.loss > HARD * _doubt(task.objective)  # soft labels gain nothing
+    """Return whether few rows decide: never answering costs little more, or a class is rare."""
+    if not task.data.hard:  # soft labels gain nothing
+        return False
+    share = best.loss / _doubt(task.objective)
+    return share > HARD or (share > HARD_IF_RARE and _has_rare_class(task.data))
+
+
+def _has_rare_class(data: Data) -> bool:
+    counts = np.bincount(data.labels)
+    return bool(counts[counts > 0].min() < RARE * len(data.labels))
 
 
 def _doubt(objective: Objective) -> float:
