@@ -192,6 +192,7 @@ class Compare(Settings):
     classes: Names | None = None
     scores_from: str = "auto"
     score_transform: Transform = "none"
+    answers: Answers = "top"
     trust: str | None = None
     repeats: Annotated[int, Field(ge=1, le=1000)] = 10
     curves: Annotated[int, Field(ge=0, le=1000)] = 1
@@ -351,7 +352,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
     "Search": {
         "rule": "thresholds: a score threshold for each class; optimal: a price for each class, "
         "which needs probabilities and mostly abstains less; auto: optimal for probabilities of "
-        "three classes or more, else thresholds, and so with options that only these have",
+        "three classes or more, else thresholds, and so with mode=paper or options that only "
+        "these have",
         "answers": "top: answer only with the model's own top class, so that answers are never "
         "more wrong than top-1's; any: the paper's, which may answer another class",
         "seed": "seed of the split and the search",

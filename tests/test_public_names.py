@@ -194,7 +194,7 @@ OPTIONS = {
     """,
     "Compare": """
         model_uri data label risk_targets overall_target certify_fraction group key waive classes
-        scores_from score_transform trust repeats curves seed batch_rows
+        scores_from score_transform answers trust repeats curves seed batch_rows
     """,
     "Frontier": """
         model_uri data label risk_targets overall_target confidence rule answers certify_fraction

@@ -12,6 +12,7 @@ against the claim's opposite, group by group, and holds for any sizes and any li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -180,12 +181,19 @@ def typical_rows(groups: Ints, labels: Labels, constraints: Sequence[Constraint]
     return max(int(min(medians, default=1)), 1)
 
 
-def first_rows(n: int, groups: Ints | None, most: int) -> Bools:
-    """Return (n,) the first rows, about as many as may be; groups, from 0 on, stay whole."""
+def first_rows(labels: Labels, groups: Ints | None, most: int) -> Bools:
+    """Return (n,) about as many first rows as may be, some of every class; groups stay whole."""
+    n = len(labels)
+    classes, sizes = np.unique(labels, return_counts=True)
+    kept = np.zeros(n, dtype=np.bool_)
     if groups is None:
-        return np.arange(n) < most
-    rows = np.cumsum(np.bincount(groups))
-    return np.asarray(rows[groups] <= max(most, int(rows[0])))
+        for label, size in zip(classes, sizes, strict=True):
+            kept[np.flatnonzero(labels == label)[: math.ceil(size * min(most / n, 1.0))]] = True
+        return kept
+    kept = np.cumsum(np.bincount(groups))[groups] <= most
+    for label in np.setdiff1d(classes, labels[kept]):
+        kept |= groups == groups[labels == label].min()
+    return kept
 
 
 def effective_counts(sums: GroupSums, level: float) -> tuple[Floats, Floats]:

@@ -6,6 +6,7 @@ certificate proves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -72,6 +73,17 @@ def claim_members(constraints: Sequence[Constraint], k: int) -> Ints:
 def own_targets(risk_targets: Target | None) -> frozenset[str]:
     """Return the classes whose target is given by name."""
     return frozenset(map(str, risk_targets)) if isinstance(risk_targets, Mapping) else frozenset()
+
+
+def as_given(by_class: Mapping[str, float], risk_targets: Target | None) -> Target | None:
+    """Return targets of classes by name where they were given so, the others by default."""
+    if not by_class:
+        return None
+    named = own_targets(risk_targets)
+    usual = Counter(target for name, target in by_class.items() if name not in named)
+    default = usual.most_common(1)[0][0] if usual else None
+    own = {n: t for n, t in by_class.items() if n in named or t != default}
+    return own if default is None else own | {DEFAULT: default}
 
 
 def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constraint, ...]:

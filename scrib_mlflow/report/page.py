@@ -190,6 +190,7 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     histograms, curve = drawn.get(_limits(report.rule)), drawn.get(COVERAGE)
     values: dict[str, Any] = {
         "optimal": isinstance(report.rule, OptimalRule),
+        "top": getattr(report.rule, "answers", "any") == "top",
         "shown": shown,
         "folded": [name for name in facts.report.classes if name not in set(shown)],
         "by_name": {row.name: row for row in facts.table.classes},

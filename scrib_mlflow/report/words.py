@@ -313,6 +313,7 @@ def rule_sentences(record: SetClassifier) -> list[str]:
         gap = gap_sentence(
             record.gap,
             record.rule.kind,
+            answers=getattr(record.rule, "answers", "any"),
             rows="fit" if record.certify_report is None else "certify",
             certified=record.certified,
             kept=not any(risk > target for risk, target in risks),
@@ -321,15 +322,17 @@ def rule_sentences(record: SetClassifier) -> list[str]:
     return sentences
 
 
-def gap_sentence(gap: AbstentionGap, kind: str, *, rows: str, certified: bool, kept: bool) -> str:
+def gap_sentence(
+    gap: AbstentionGap, kind: str, *, answers: str, rows: str, certified: bool, kept: bool
+) -> str:
     """Return how often a rule abstains beside the best possible, and what another would gain.
 
-    `rows` are those of the fit or those that certify; `kept` says that their risks are within the
-    targets.
+    The best possible of rules with the same `answers`. `rows` are those of the fit or those that
+    certify; `kept` says that their risks are within the targets.
     """
     noise = ERRORS * math.sqrt(gap.bound * (1 - gap.bound) / gap.n_rows)
     values = {"rows": rows, "certified": certified, "kept": kept, "noise": noise, "least": POINT}
-    return say("words.gap", gap=gap, kind=kind, **values)
+    return say("words.gap", gap=gap, kind=kind, top=answers == "top", **values)
 
 
 def abstained_coverage(report: SetReport) -> float:

@@ -36,12 +36,13 @@ from scrib_mlflow.core.targets import (
     AnswerName,
     Constraint,
     Targets,
+    as_given,
     claimed,
     enforced,
     make_constraints,
 )
 from scrib_mlflow.engines import base as engines, doing, open_engine
-from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
+from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError, ScribError
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
@@ -156,13 +157,14 @@ def check_options(settings: Calibrate) -> None:
             "certify_fraction and certify_data exclude each other; leave one of them out"
         )
     changed = settings.model_dump(exclude_defaults=True)
-    if settings.rule == "thresholds" and "candidate_coverage" in changed:
+    rule, why = _told_rule(settings)
+    if rule == "thresholds" and "candidate_coverage" in changed:
         raise InvalidSettingsError(
-            "candidate_coverage is for rule=optimal; under rule=thresholds the candidates are "
-            "the members of the set, or the nearest two"
+            f"candidate_coverage is for rule=optimal; under rule=thresholds{why} the candidates "
+            "are the members of the set, or the nearest two"
         )
     for name in THRESHOLD_OPTIONS:
-        if settings.rule == "optimal" and name in changed:
+        if rule == "optimal" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
                 "targets with the least abstention, and its abstentions always name candidates"
@@ -178,6 +180,22 @@ def check_options(settings: Calibrate) -> None:
         raise InvalidSettingsError(
             "require_certificate needs mode=certified; mode=paper certifies nothing"
         )
+
+
+def _told_rule(settings: Calibrate) -> tuple[str, str]:
+    """Return the rule that the options decide, and which one did where it is not `rule`.
+
+    It is `auto` where the scores decide.
+    """
+    changed = settings.model_dump(exclude_defaults=True)
+    if settings.rule != "auto":
+        return settings.rule, ""
+    if settings.mode == "paper":
+        return "thresholds", ", which mode=paper means,"
+    for name in THRESHOLD_OPTIONS:
+        if name in changed:
+            return "thresholds", f", which {name} means,"
+    return ("optimal" if "candidate_coverage" in changed else "auto"), ""
 
 
 def _check_group_options(settings: Calibrate, changed: Mapping[str, Any]) -> None:
@@ -262,14 +280,10 @@ def with_rule(settings: Calibrate, scores: Floats) -> Calibrate:
     """Return the settings with the rule that `auto` means for scores like these."""
     if settings.rule != "auto":
         return settings
-    changed = settings.model_dump(exclude_defaults=True)
-    rule = choose_rule(scores)
-    if settings.mode == "paper" or any(name in changed for name in THRESHOLD_OPTIONS):
-        rule = "thresholds"
+    rule, _ = _told_rule(settings)
+    rule = choose_rule(scores) if rule == "auto" else rule
     LOGGER.info(f"rule={rule}, of rule=auto")
-    settings = settings.model_copy(update={"rule": rule})
-    check_options(settings)
-    return settings
+    return settings.model_copy(update={"rule": rule})
 
 
 def register_logged(
@@ -475,7 +489,10 @@ def _fit(
     fit = describe_rule("path", rule, rows, targets_of(settings), ambiguity)
     advice = None
     if outcome.chosen is None and not impossible(plan):
-        advice = _advise(sample, classes, drawing, fit, constraints)
+        try:
+            advice = _advise(sample, classes, drawing, fit, constraints)
+        except ScribError as error:  # the verdict stands without it
+            LOGGER.warning(f"no advice: {error}")
     return Fitted(
         fit=fit,
         recalibration=path.recalibration,
@@ -502,14 +519,15 @@ def _advise(
 ) -> Advice:
     """Return what would help, as some fit rows tell; a rule's worst risks are suspected first."""
     LOGGER.info("looking for targets that could be certified, on the fit rows")
-    some = first_rows(len(sample.labels), sample.groups, ADVICE_ROWS)
+    some = first_rows(sample.labels, sample.groups, ADVICE_ROWS)
     scores, labels = sample.scores[some], labels_for(sample.labels[some], classes)
     groups = None if sample.groups is None else sample.groups[some]
     weights = None if sample.weights is None else sample.weights[some]
 
     def draw(targets: Mapping[str, float], more: float) -> Path:
         asked = dict(drawing, certify_rows=round(more * drawing["certify_rows"]))
-        asked["risk_targets"] = {n: t for n, t in targets.items() if n in classes} or None
+        own = {n: t for n, t in targets.items() if n in classes}
+        asked["risk_targets"] = as_given(own, drawing["risk_targets"])
         asked["overall_target"] = targets.get(OVERALL)
         together = drawing.get("risk_groups") or {}
         asked["risk_groups"] = {n: (of, targets[n]) for n, (of, _) in together.items()} or None

@@ -114,6 +114,7 @@ def _compare(settings: Compare, scored: Scored) -> Comparison:
         classes=scored.classes,
         overall_target=settings.overall_target,
         waive=settings.waive,
+        answers=settings.answers,
         trust=trust,
         groups=scored.groups,
         repeats=settings.repeats,

@@ -12,6 +12,7 @@ from scrib_mlflow.core.groups import (
     GroupCounts,
     count_groups,
     exact_upper,
+    first_rows,
     log_capital,
     make_group_test,
     typical_rows,
@@ -21,6 +22,19 @@ from scrib_mlflow.errors import InvalidDataError, ScribError
 
 LEVEL = 0.05
 CLASSES = ("a", "b")
+
+
+def test_some_first_rows_hold_rows_of_every_class_and_whole_groups():
+    labels = np.zeros(1000, dtype=np.int64)
+    labels[-3:] = 1
+    kept = first_rows(labels, None, 100)
+    np.testing.assert_array_equal(np.flatnonzero(kept), [*range(100), 997])
+    assert first_rows(labels, None, 5000).all()
+    groups = np.arange(1000) // 30
+    kept = first_rows(labels, groups, 100)
+    np.testing.assert_array_equal(np.unique(groups[kept]), [0, 1, 2, 33])
+    assert kept.sum() == 90 + 10
+    assert (groups[first_rows(labels, groups, 10)] == 0).sum() == 30  # not even one group fits
 
 
 @given(

@@ -184,7 +184,7 @@ def test_tables_have_a_row_a_target_and_a_row_a_class():
 def test_sentences_answer_which_targets_can_be_afforded():
     words = " ".join(frontier.sentences(make(band=0.05)))
     assert "At the chosen targets (10.0 %) 60.0 % of the held-out rows abstain, 55.0 to 65" in words
-    assert "lowest target predicted to be certifiable is 5.0 %, at 85.0 % abstention" in words
+    assert "of 5 targets tried that is predicted to be certifiable is 5.0 %, at 85.0 %" in words
     assert "the chosen ones are, at 70.0 % abstention" in words
     assert "no certificate" in words
     assert "Class '$b_$' costs the most abstention: a target of 15.0 % in place of 10.0 %" in words

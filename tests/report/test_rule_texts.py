@@ -33,7 +33,7 @@ def gap(rate, bound, at_risks, n=10_000):
 )
 def test_sentences_say_what_the_numbers_mean(found, kind, certified, said):
     rows = "certify" if certified else "fit"
-    text = gap_sentence(found, kind, rows=rows, certified=certified, kept=True)
+    text = gap_sentence(found, kind, answers="any", rows=rows, certified=certified, kept=True)
     for words in said:
         assert words in text
     assert ("rule=optimal" in text) == (
@@ -44,7 +44,16 @@ def test_sentences_say_what_the_numbers_mean(found, kind, certified, said):
 
 def test_a_rule_that_misses_its_targets_says_nothing_of_calibration():
     found = gap(0.18, 0.92, 0.18)
-    text = gap_sentence(found, "optimal", rows="certify", certified=False, kept=False)
+    text = gap_sentence(
+        found, "optimal", answers="any", rows="certify", certified=False, kept=False
+    )
     assert "because it does not keep them" in text
     assert "not calibrated" not in text
     assert "price of the certificate" not in text
+
+
+def test_a_rule_that_answers_only_top_classes_is_compared_with_such_rules():
+    found = gap(0.60, 0.43, 0.598)
+    text = gap_sentence(found, "optimal", answers="top", rows="certify", certified=True, kept=True)
+    assert "the best possible at the targets, answering only top classes, is 43.0 %" in text
+    assert "no other such rule would gain much" in text

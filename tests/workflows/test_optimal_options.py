@@ -126,7 +126,14 @@ def test_auto_takes_the_optimal_rule_where_it_can(mixed, options, kind):
     assert mlflow.get_run(done.run_id).data.params["rule"] == "auto"
 
 
-def test_auto_keeps_thresholds_for_two_classes_and_says_what_they_lack(mixed):
+@pytest.mark.parametrize("options", [{"mode": "paper"}, {"penalty": 10.0}])
+def test_options_that_ask_for_both_rules_are_refused_at_once(options):
+    (name,) = options
+    with pytest.raises(InvalidSettingsError, match=f"which {name}.* means, the candidates"):
+        scrib_mlflow.calibrate("models:/none/1", "none", "y", candidate_coverage=0.9, **options)
+
+
+def test_auto_keeps_thresholds_for_two_classes_where_no_option_asks_for_the_other(mixed):
     rows = pd.read_parquet("rows.parquet")
     rows = rows[rows["label"] != "hard"]
     model = LogisticRegression().fit(rows[FEATURES], rows["label"])
@@ -135,5 +142,6 @@ def test_auto_keeps_thresholds_for_two_classes_and_says_what_they_lack(mixed):
     rows.to_parquet("two.parquet")
     given = "models:/two/1", "two.parquet", "label"
     assert scrib_mlflow.calibrate(*given).classifier.rule.kind == "thresholds"
-    with pytest.raises(InvalidSettingsError, match="candidate_coverage is for rule=optimal"):
-        scrib_mlflow.calibrate(*given, candidate_coverage=0.9)
+    asked = scrib_mlflow.calibrate(*given, candidate_coverage=0.9).classifier
+    assert asked.rule.kind == "optimal"
+    assert asked.candidate_coverage == 0.9

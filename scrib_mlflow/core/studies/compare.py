@@ -26,7 +26,7 @@ from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.studies import baselines
 from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHARED, TOP
 from scrib_mlflow.core.studies.curves import Curve, draw_curves
-from scrib_mlflow.core.targets import Target, Targets, known_classes, make_constraints
+from scrib_mlflow.core.targets import AnswerName, Target, Targets, known_classes, make_constraints
 
 TRIES = 100  # to halve groups so that every class is in both halves
 METRICS = (  # of a trial, and means over trials
@@ -101,6 +101,7 @@ def compare_rules(
     classes: Sequence[object] | None = None,
     overall_target: float | None = None,
     waive: Sequence[str] = (),
+    answers: AnswerName = "any",
     trust: Mapping[str, ArrayLike] | None = None,
     groups: ArrayLike | None = None,
     repeats: int = 10,
@@ -117,6 +118,9 @@ def compare_rules(
         As for `fit_thresholds`; labels are hard. LABEL takes the risk targets for mis-coverage
         targets. SGR takes the overall target, or where there is none the mean of the risk targets,
         weighted by the rows of the classes.
+    answers : {"any", "top"}
+        Of SCRIB and of the optimal rule, apart from curves: whether only the class with the highest
+        score may be answered.
     trust : mapping, optional
         Further numbers that say how sure a row is, (n,) each, by name: SGR is fitted on each.
     groups : (n,) array, optional
@@ -158,8 +162,8 @@ def compare_rules(
     searched = {**risks, "seed": inputs.check_seed(seed)}
     free = [name for name in rows.classes if name not in targets]
     methods: dict[str, Callable[..., Fit]] = {  # SCRIB first: its time is the unit of the others
-        SCRIB: partial(fit_thresholds, **searched),
-        OPTIMAL: partial(fit_optimal, **searched),
+        SCRIB: partial(fit_thresholds, answers=answers, **searched),
+        OPTIMAL: partial(fit_optimal, answers=answers, **searched),
         SHARED: partial(baselines.fit_shared_threshold, **searched),
         SGR: partial(baselines.fit_sgr, overall_target=sgr_target, delta=sgr_delta, **common),
         LABEL: partial(

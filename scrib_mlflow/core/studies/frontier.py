@@ -29,6 +29,7 @@ from scrib_mlflow.core.targets import (
     RuleName,
     Target,
     Targets,
+    as_given,
     claimed,
     own_targets,
 )
@@ -222,7 +223,7 @@ def draw_frontier(
         path = draw_path(
             rows.scores[some],
             rows.labels[some],
-            {name: asked[name] for name in rows.classes if name in asked} or None,
+            as_given({n: asked[n] for n in rows.classes if n in asked}, risk_targets),
             rule=rule,
             certify_rows=certify_rows,
             classes=rows.classes,
@@ -245,7 +246,7 @@ def draw_frontier(
             abstention_rate=path.expected_abstention if likely else NAN,
         )
 
-    some = first_rows(len(rows.scores), codes, MOST_PATH_ROWS)
+    some = first_rows(rows.labels, codes, MOST_PATH_ROWS)
     turns = _spread(grid)
     return TargetFrontier(
         classes=rows.classes,

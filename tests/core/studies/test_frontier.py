@@ -191,6 +191,17 @@ def test_many_classes_are_swept_by_themselves_only_where_it_matters():
     assert [len(row) for row in placed] == [5] * 13
 
 
+def test_a_class_of_a_few_rows_does_not_stop_the_frontier_of_many(monkeypatch):
+    monkeypatch.setattr(frontier, "MOST_PATH_ROWS", 500)
+    random = np.random.default_rng(1)
+    labels = np.array(CLASSES)[LABELS]
+    scores = np.hstack([SCORES, random.random((len(SCORES), 1)) * 0.01])
+    labels[-4:] = "f"  # none of them among the first 500
+    names = [*CLASSES, "f"]
+    found = draw_frontier(scores, labels, 0.3, classes=names, certify_rows=7000, points=5)
+    assert all(0 <= each.chance <= 1 for each in found.certifiable)
+
+
 def test_the_seed_says_what_comes_out_and_json_gives_it_back():
     one, two, other = (
         draw_frontier(
