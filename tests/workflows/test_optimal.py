@@ -218,7 +218,7 @@ def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
         cost = gap["abstention_rate"] + gap["error_weight"] * gap["wrong_rate"]
         assert metrics["cost_rate"] == pytest.approx(cost)
         assert gap["bound"] < gap["bound_at_risks"] <= cost + 0.005
-        assert "the best possible at the targets is" in found.description
+        assert "best possible at the targets, answering only top classes, is" in found.description
         assert ("names at least two candidates" in found.description) == (kind == "optimal")
         names = {each.path for each in client.list_artifacts(found.run_id, "figures")}
         drawn = "values" if kind == "optimal" else "thresholds"
