@@ -37,6 +37,8 @@ class ScoreSource:
     columns: tuple[str | int, ...] | None = None  # of the output, in class order
     single: Literal["", "probability", "margin"] = ""  # one score, of the second of two classes
     transform: Literal["none", "softmax", "sigmoid"] = "none"
+    one_column: bool = False  # the model takes the one column of the rows as a Series, such as text
+    categorical: tuple[str, ...] = ()  # columns that the model takes as pandas categoricals only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

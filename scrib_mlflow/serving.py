@@ -249,10 +249,14 @@ def call_model(
     model: Any, native: Any, source: Mapping[str, Any], data: Any
 ) -> Any:  # what a model takes and returns is anything
     """Return what the model gives for rows, called the way the source says."""
+    if source.get("categorical"):  # versions of before have no such entry
+        data = data.astype(dict.fromkeys(source["categorical"], "category"))
     if source["call"] == "predict":
         return model.predict(data)
     if source["call"] == "session":
         return run_session(native, data)
+    if source.get("one_column"):
+        data = data.iloc[:, 0]
     return getattr(native, source["call"])(data)
 
 

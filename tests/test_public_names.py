@@ -281,7 +281,15 @@ def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
     assert found["schema_version"] == 5
-    assert list(found["scores"]) == ["call", "key", "columns", "single", "transform"]
+    assert list(found["scores"]) == [
+        "call",
+        "key",
+        "columns",
+        "single",
+        "transform",
+        "one_column",
+        "categorical",
+    ]
     assert list(found["base"]) == ["uri", "name", "version", "model_id"]
     assert list(found["gap"]) == [
         *("abstention_rate", "bound", "bound_at_risks", "n_rows", "error_weight", "wrong_rate"),

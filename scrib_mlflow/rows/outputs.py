@@ -38,25 +38,40 @@ class Location(NamedTuple):
 
 
 def find_source(
-    model: Any, rows: Any, *, wanted: str, classes: Sequence[str] | None, transform: Transform
+    model: Any,
+    rows: Any,
+    *,
+    wanted: str,
+    classes: Sequence[str] | None,
+    transform: Transform,
+    categorical: Sequence[str] = (),
 ) -> tuple[ScoreSource, tuple[str, ...]]:
-    """Return where the model's scores are and what its classes are called."""
+    """Return where the model's scores are and what its classes are called.
+
+    `categorical` are columns that the data hold as pandas categoricals, and the rows as values.
+    """
     native = serving.native_model(model)
     call, entry = _call_for(native, wanted)
     _check_not_pairwise(native, call)
-    rows, output = _call(model, native, call, rows)
+    how: dict[str, Any] = {"call": call, "one_column": takes_a_series(native, call, rows)}
+    if _needs_categories(model, native, how, rows, categorical):
+        how["categorical"] = tuple(categorical)
+    rows, output = _call(model, native, how, rows)
     location = locate(output, entry, classes)
     values = read_numbers(output, location)
     if len(values) != serving.row_count(rows):
         raise ModelError(
-            f"the model gives {len(values)} rows of scores for {serving.row_count(rows)} rows"
+            f"the model gives {len(values)} rows of scores for {serving.row_count(rows)} rows; a "
+            "pipeline that begins with text takes one column: log it with an input_example that "
+            "has only that one, such as frame[['text']], or choose the column in the pipeline with "
+            "a ColumnTransformer"
         )
     source = ScoreSource(
-        call=call,
         key=location.key,
         columns=location.columns,
         single=_single(values, transform),
         transform=transform,
+        **how,
     )
     k = 2 if source.single else values.shape[1]
     own = location.names
@@ -96,11 +111,60 @@ def _check_not_pairwise(native: Any, call: str) -> None:
         )
 
 
-def _call(model: Any, native: Any, call: str, rows: Any) -> tuple[Any, Any]:
+def takes_a_series(native: Any, call: str, rows: Any) -> bool:
+    """Return whether a model wants its one column of text as a Series, as a vectorizer does.
+
+    A vectorizer takes a frame for a list of its column names, one text each.
+    """
+    ours = call in {"predict", "session"} or getattr(rows, "shape", ())[1:] != (1,)
+    if ours or not hasattr(rows, "iloc") or rows.dtypes.iloc[0].kind in "biufcM":
+        return False
+    known = rows.dropna()
+    if known.empty:
+        return False
+    two = known.iloc[[0, 0]]
+
+    def answers_both(given: Any) -> bool:
+        with suppress(Exception):  # whatever the model raises, it does not take that
+            return len(getattr(native, call)(given)) == len(two)
+        return False
+
+    return not answers_both(two) and answers_both(two.iloc[:, 0])
+
+
+def _needs_categories(
+    model: Any, native: Any, how: Mapping[str, Any], rows: Any, categorical: Sequence[str]
+) -> bool:
+    """Return whether a model takes columns as categoricals only, or scores them otherwise.
+
+    A request has plain values, so a model that does not care gets those.
+    """
+    if not categorical:
+        return False
+    outputs = []
+    for names in (categorical, ()):
+        try:
+            output = serving.call_model(model, native, {**how, "categorical": names}, rows)
+        except Exception:  # whatever the model raises, it does not take that
+            return not names
+        outputs.append(np.asarray(output, dtype=np.object_))
+    return not np.array_equal(outputs[0], outputs[1])
+
+
+def input_columns(native: Any) -> list[str]:
+    """Return the columns that a model was trained on, where it knows their names."""
+    for name in ("feature_names_in_", "feature_name_", "feature_names_"):
+        with suppress(Exception):  # of a model that is not fitted, or by code of its own
+            return [str(column) for column in getattr(native, name)]
+    return []
+
+
+def _call(model: Any, native: Any, how: Mapping[str, Any], rows: Any) -> tuple[Any, Any]:
     """Return the rows that the model can take, and what it returns for them."""
+    call = how["call"]
 
     def answer(part: Any) -> Any:
-        return serving.call_model(model, native, {"call": call}, part)
+        return serving.call_model(model, native, how, part)
 
     try:
         return rows, answer(rows)

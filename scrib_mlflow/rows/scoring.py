@@ -13,7 +13,6 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
-from mlflow.types import Schema
 from numpy.typing import NDArray
 
 from scrib_mlflow import errors, serving
@@ -25,7 +24,7 @@ from scrib_mlflow.parameters import read_value
 from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
 from scrib_mlflow.rows import hashes, tables
-from scrib_mlflow.rows.outputs import Transform, find_source
+from scrib_mlflow.rows.outputs import Transform, find_source, input_columns
 from scrib_mlflow.rows.scored import Scored, row_numbers
 from scrib_mlflow.rows.tables import Table, TableLike, counted
 
@@ -148,10 +147,10 @@ def plan_tables(
         )
     first: ScoringPlan | None = None
     for table, rows in read:
-        features = _features(inputs, table, rows, options, columns, first)
+        features = _features(model, table, rows, options, columns, first)
         if wanted != COLUMNS and features is None:
             raise tables.no_features(table.what, rows, inputs)
-        scorer = first.scorer if first else _find(model, example, features, table.what, options)
+        scorer = first.scorer if first else _find(model, example, features, rows, table, options)
         make_constraints(options.targets, check_classes(scorer.classes, len(scorer.classes)))
         given: tuple[str, ...] = ()
         if wanted == COLUMNS:
@@ -230,7 +229,7 @@ def _score(
 
 
 def _features(
-    inputs: Schema | None,
+    model: PyFuncModel,
     table: TableLike,
     rows: pd.DataFrame,
     options: ScoreOptions,
@@ -238,6 +237,7 @@ def _features(
     like: ScoringPlan | None,
 ) -> pd.DataFrame | None:
     """Return what the model takes, in the order of the rows like it; None where it is missing."""
+    inputs = model.metadata.get_input_schema()
     unnamed = not tables.input_names(inputs)
     if options.scores_from == COLUMNS and unnamed:
         if options.classes is None:
@@ -246,6 +246,9 @@ def _features(
                 f"told apart in {table.what}; name the scores with scores_from='columns:[p_a, p_b]'"
             )
         columns = list(options.classes)
+    trained = input_columns(serving.native_model(model)) if unnamed else []
+    if trained and set(trained) <= set(rows.columns):
+        rows = rows[trained]
     features = tables.features(rows, inputs, [options.label, *table.beside, *columns])
     if features is None or like is None or not (like.inputs and unnamed):
         return features
@@ -269,14 +272,15 @@ def _find(
     model: PyFuncModel,
     example: Any,
     features: pd.DataFrame | None,
-    what: str,
+    read: pd.DataFrame,
+    table: TableLike,
     options: ScoreOptions,
 ) -> Scorer:
-    """Find where the model's scores are, on rows of the data or else on the example."""
+    """Find where the model's scores are, on rows as they were read or else on the example."""
     rows = example if features is None else features.iloc[spread(len(features), TRIED)]
     if rows is None:
         raise errors.InvalidDataError(
-            f"{what} holds scores but not the model's inputs, and the model was logged "
+            f"{table.what} holds scores but not the model's inputs, and the model was logged "
             "without an input example, so it cannot be seen how it gives its scores; add the "
             "inputs to some rows, or log the model with an example"
         )
@@ -287,6 +291,7 @@ def _find(
         wanted="auto" if wanted == COLUMNS else wanted,
         classes=options.classes,
         transform=options.score_transform,
+        categorical=[] if features is None else tables.categoricals(read[[*features.columns]]),
     )
 
 
@@ -297,12 +302,18 @@ def make_scorer(
     wanted: str,
     classes: tuple[str, ...] | None,
     transform: Transform,
+    categorical: Sequence[str] = (),
 ) -> Scorer:
-    """Find where the model's scores are, on a few rows."""
+    """Find where the model's scores are, on a few rows; some columns were categoricals."""
     # MLflow hands the finder the rows as it hands them to a model, after checking them
     finder = SimpleNamespace(
         predict=lambda checked: find_source(
-            model, checked, wanted=wanted, classes=classes, transform=transform
+            model,
+            checked,
+            wanted=wanted,
+            classes=classes,
+            transform=transform,
+            categorical=categorical,
         )
     )
     source, names = _predict(model.metadata, finder, rows)

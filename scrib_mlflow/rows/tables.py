@@ -253,10 +253,13 @@ def input_names(inputs: Schema | None) -> list[str]:
 
 
 def as_typed(rows: pd.DataFrame, inputs: Schema | None) -> pd.DataFrame:
-    """Return rows with the narrow numbers of a signature, which no csv can hold.
+    """Return rows as a request has them: plain values of categoricals, and narrow numbers.
 
-    A served request is JSON, whose numbers MLflow narrows in the same way.
+    No csv can hold the narrow numbers of a signature. A served request is JSON, whose numbers
+    MLflow narrows in the same way.
     """
+    for name in categoricals(rows):
+        rows = rows.assign(**{name: rows[name].astype(np.object_).infer_objects()})
     if inputs is None:
         return rows
     kinds = [spec.type for spec in inputs]
@@ -271,6 +274,11 @@ def as_typed(rows: pd.DataFrame, inputs: Schema | None) -> pd.DataFrame:
         if name in wanted and _can_narrow(rows[name], wanted[name])
     }
     return rows.astype(narrowed) if narrowed else rows
+
+
+def categoricals(rows: pd.DataFrame) -> list[str]:
+    """Return the columns that are pandas categoricals."""
+    return [name for name in rows.columns if isinstance(rows[name].dtype, pd.CategoricalDtype)]
 
 
 def _can_narrow(values: pd.Series, wanted: object) -> bool:
