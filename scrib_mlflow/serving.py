@@ -250,7 +250,7 @@ def call_model(
 ) -> Any:  # what a model takes and returns is anything
     """Return what the model gives for rows, called the way the source says."""
     if source.get("categorical"):  # versions of before have no such entry
-        data = data.astype(dict.fromkeys(source["categorical"], "category"))
+        data = data.astype({name: "category" for name in source["categorical"] if name in data})
     if source["call"] == "predict":
         return model.predict(data)
     if source["call"] == "session":

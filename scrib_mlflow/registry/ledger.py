@@ -7,9 +7,12 @@ two get a number lower than their order of writing.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import mlflow
 from mlflow.entities import Run, ViewType
+from mlflow.exceptions import MlflowException
 
 from scrib_mlflow.core.certificate.claims import spending
 from scrib_mlflow.options import Ledger
@@ -51,6 +54,25 @@ def enter(
         ledger=ledger,
         n_looks=len({tags.get(KEY) for tags in others if tags.get(LOOKED) == "true"} - {key}),
     )
+
+
+@contextmanager
+def not_counted_if_it_fails(run_id: str) -> Iterator[None]:
+    """Strike a use out where it fails: for what comes before labels are read."""
+    try:
+        yield
+    except BaseException:
+        with suppress(MlflowException, OSError):  # else it counts, which is on the safe side
+            mlflow.MlflowClient().delete_tag(run_id, DIGEST)
+        raise
+
+
+def number_of(run_id: str) -> int | None:
+    """Return which use of its rows a run is, None where it is none or the store does not say."""
+    with suppress(MlflowException, OSError):
+        tags = mlflow.get_run(run_id).data.tags
+        return int(tags[NUMBER]) if DIGEST in tags and NUMBER in tags else None
+    return None
 
 
 def _uses(digest: str) -> list[Run]:

@@ -6,8 +6,8 @@ import json
 import re
 import shlex
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,26 +121,59 @@ def check_names(name: str, alias: str, base: Base) -> None:
         )
 
 
-def log_model(stored: Stored, inputs: Schema | None, rows: Any, example: Any) -> ModelInfo:
-    """Log the set classifier as a model of the active run; it is not registered yet.
+@contextmanager
+def _packed(
+    text: str, base_uri: str, inputs: Schema | None, rows: Any, example: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield what MLflow needs to save or log a set classifier.
 
-    Without a signature of the classifier, the inputs are inferred from the rows.
+    `text` is its `scrib.json`. Without a signature of the classifier, the inputs are inferred from
+    the rows.
     """
     if inputs is None and rows is not None:
         inputs = infer_signature(rows).inputs
-    base_uri = stored.record.base.uri
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scrib.json"
-        path.write_text(stored.text, encoding="utf-8")
-        return mlflow.pyfunc.log_model(
-            name=MODEL_NAME,
-            python_model=serving.__file__,
-            artifacts={"base_model": base_uri, "scrib": str(path)},
-            signature=ModelSignature(inputs=inputs, outputs=OUTPUTS, params=PARAMETERS),
-            input_example=example,
-            pip_requirements=requirements(base_uri),
-            metadata={"scrib_schema_version": SCHEMA_VERSION},
-        )
+        path.write_text(text, encoding="utf-8")
+        yield {
+            "python_model": serving.__file__,
+            "artifacts": {"base_model": base_uri, "scrib": str(path)},
+            "signature": ModelSignature(inputs=inputs, outputs=OUTPUTS, params=PARAMETERS),
+            "input_example": example,
+            "pip_requirements": requirements(base_uri),
+            "metadata": {"scrib_schema_version": SCHEMA_VERSION},
+        }
+
+
+def log_model(stored: Stored, inputs: Schema | None, rows: Any, example: Any) -> ModelInfo:
+    """Log the set classifier as a model of the active run; it is not registered yet."""
+    with _packed(stored.text, stored.record.base.uri, inputs, rows, example) as packed:
+        return mlflow.pyfunc.log_model(name=MODEL_NAME, **packed)
+
+
+def try_rule(
+    served: Mapping[str, Any],
+    base_uri: str,
+    inputs: Schema | None,
+    rows: Any,
+    example: Any,
+    expected: Sequence[Sequence[str]],
+) -> None:
+    """Raise unless a set classifier can be saved and answers rows as expected; nothing is logged.
+
+    `served` is what the served file reads of `scrib.json`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"{folder}/model"
+        try:
+            with _packed(json.dumps(served), base_uri, inputs, rows, example) as packed:
+                mlflow.pyfunc.save_model(place, **packed)
+        except (MlflowException, TypeError, ValueError) as error:
+            raise ModelError(
+                f"MLflow cannot save a set classifier over {base_uri}: {reason(error)}; check the "
+                "types of the data's columns"
+            ) from error
+        try_model(place, rows, expected)
 
 
 def delete_logged(run_id: str) -> None:

@@ -54,8 +54,7 @@ def find_source(
     call, entry = _call_for(native, wanted)
     _check_not_pairwise(native, call)
     how: dict[str, Any] = {"call": call, "one_column": takes_a_series(native, call, rows)}
-    if _needs_categories(model, native, how, rows, categorical):
-        how["categorical"] = tuple(categorical)
+    how["categorical"] = _category_columns(model, native, how, rows, categorical)
     rows, output = _call(model, native, how, rows)
     location = locate(output, entry, classes)
     values = read_numbers(output, location)
@@ -132,23 +131,35 @@ def takes_a_series(native: Any, call: str, rows: Any) -> bool:
     return not answers_both(two) and answers_both(two.iloc[:, 0])
 
 
-def _needs_categories(
+def _category_columns(
     model: Any, native: Any, how: Mapping[str, Any], rows: Any, categorical: Sequence[str]
-) -> bool:
-    """Return whether a model takes columns as categoricals only, or scores them otherwise.
+) -> tuple[str, ...]:
+    """Return the columns that a model takes as categoricals only, or scores otherwise as such.
 
-    A request has plain values, so a model that does not care gets those.
+    They are those of the data or, where a model refuses plain values, all columns of text, or all
+    of text and whole numbers: parquet has categoricals of text only, csv and requests have none.
     """
-    if not categorical:
-        return False
-    outputs = []
-    for names in (categorical, ()):
-        try:
-            output = serving.call_model(model, native, {**how, "categorical": names}, rows)
-        except Exception:  # whatever the model raises, it does not take that
-            return not names
-        outputs.append(np.asarray(output, dtype=np.object_))
-    return not np.array_equal(outputs[0], outputs[1])
+    if not hasattr(rows, "dtypes"):
+        return ()
+    whole = rows.dropna()
+    rows = rows if whole.empty else whole
+
+    def answer(names: Sequence[str]) -> Any:
+        with suppress(Exception):  # whatever the model raises, it does not take that
+            source = {**how, "categorical": names}
+            return np.asarray(serving.call_model(model, native, source, rows), dtype=np.object_)
+        return None
+
+    plain = answer(())
+    kinds = {name: rows[name].dtype.kind for name in rows.columns}
+    tried = [list(categorical)]
+    if plain is None:
+        tried += [[name for name in kinds if kinds[name] not in but] for but in ("biufcmM", "fcmM")]
+    for names in tried:
+        scores = answer(names) if names else None
+        if scores is not None and not np.array_equal(scores, plain):
+            return tuple(names)
+    return ()
 
 
 def input_columns(native: Any) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from scrib_mlflow.core.groups import GroupTest, choose_group_test, first_rows, m
 from scrib_mlflow.core.inputs import Floats, check_rows, labels_for
 from scrib_mlflow.core.loss import Ambiguity, choose_rule, describe_rule
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
-from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
+from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, ThresholdRule
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import (
     OVERALL,
@@ -134,6 +134,8 @@ def run(settings: Calibrate) -> Calibration:
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)
+        _try_serving(base, model, parts)
+        stack.enter_context(_told_if_counted(run_id))
         record = _make_record(settings, base, parts, run_id)
         stored = Stored(record, to_json(record))
         _log(stored, tables, parts, settings, name, run_id)
@@ -148,6 +150,21 @@ def run(settings: Calibrate) -> Calibration:
             "for; the table above says which classes are in the way"
         )
     return done
+
+
+@contextmanager
+def _told_if_counted(run_id: str) -> Iterator[None]:
+    """Say of what fails that it has used the certify rows, where their labels were read."""
+    try:
+        yield
+    except BaseException:
+        number = ledger.number_of(run_id)
+        if number is not None:
+            LOGGER.warning(
+                f"The labels of the certify rows had been read, so this counts as use {number} of "
+                "them in the ledger. The same calibration again is the same use."
+            )
+        raise
 
 
 def check_options(settings: Calibrate) -> None:
@@ -429,9 +446,6 @@ def _fit(
     runs.log_texts_and_figures({"plan.json": to_json(plan)}, {})
     if impossible(plan):
         LOGGER.info(plan_sentence(plan))
-    tested = _tested(settings, base, parts)
-    level = 1 - settings.confidence
-    use = ledger.enter(run_id, certify_data.digest, tested, level, settings.ledger)
     path_scores = None
     if parts.path is not None:
         most = settings.max_fit_rows
@@ -440,6 +454,9 @@ def _fit(
     constraints = make_constraints(targets_of(settings), classes)
     asked = (settings.group_test, settings.group_cap, settings.max_group_rows)
     how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *asked)
+    tested = _tested(settings, base, parts)
+    level = 1 - settings.confidence
+    use = ledger.enter(run_id, certify_data.digest, tested, level, settings.ledger)
     drawing = {
         "rule": settings.rule,
         "certify_rows": expected_rows(certify.n_rows, use.level, parts.fit.weights, how),
@@ -449,17 +466,18 @@ def _fit(
         "confidence": 1 - use.level,
         "group_cap": None if how is None else int(how.cap),
     }
-    path = draw_path(
-        sample.scores,
-        labels,
-        **drawing,
-        path_scores=path_scores,
-        groups=sample.groups,
-        sample_weight=sample.weights,
-        progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
-    )
-    text = to_json(path)
-    runs.log_texts_and_figures({"path.json": text}, {})
+    with ledger.not_counted_if_it_fails(run_id):
+        path = draw_path(
+            sample.scores,
+            labels,
+            **drawing,
+            path_scores=path_scores,
+            groups=sample.groups,
+            sample_weight=sample.weights,
+            progress=lambda steps: progress(steps, what="drawing the path", unit="steps"),
+        )
+        text = to_json(path)
+        runs.log_texts_and_figures({"path.json": text}, {})
     LOGGER.info(
         f"testing a path of {len(path.steps)} set classifier{'s' * (len(path.steps) > 1)} on "
         f"{certify.n_rows:,} rows "
@@ -611,6 +629,31 @@ def _log(
     runs.log_texts_and_figures(documents, drawn)
 
 
+def _try_serving(base: Base, model: Any, parts: engines.CalibrationRows) -> None:
+    """Let a made-up rule answer rows as served, before labels of certify rows are spent."""
+    if parts.tried is None:
+        return
+    LOGGER.info("trying to serve it")
+    rows, scores = parts.tried
+    low, high = np.nanmin(scores, axis=0), np.nanmax(scores, axis=0)
+    # halfway, where no score is likely to be
+    rule = ThresholdRule(thresholds=tuple(np.where(high > low, (low + high) / 2, low - 1).tolist()))
+    served = {
+        "classes": parts.classes,
+        "rule": asdict(rule),
+        "scores": asdict(parts.scores),
+        "class_miscoverage": [0.0] * len(parts.classes),
+    }
+    inputs, expected = model.metadata.get_input_schema(), _names(rule, parts.classes, scores)
+    models.try_rule(served, base.uri, inputs, rows, rows.iloc[:EXAMPLE_ROWS], expected)
+
+
+def _names(rule: Rule, classes: Sequence[str], scores: Floats) -> list[list[str]]:
+    """Return the members of the set of each row."""
+    names = np.array(classes, dtype=np.object_)
+    return [names[row].tolist() for row in rule_sets(asdict(rule), scores)]
+
+
 def _log_model(
     stored: Stored, model: Any, tried: engines.SmokeTest | None, example: Any, run_id: str
 ) -> str:
@@ -621,9 +664,7 @@ def _log_model(
     try:
         logged = models.log_model(stored, inputs, rows, kept)
         if tried is not None:
-            sets = rule_sets(asdict(record.rule), tried.scores)
-            names = np.array(record.classes, dtype=np.object_)
-            expected = [names[row].tolist() for row in sets]
+            expected = _names(record.rule, record.classes, tried.scores)
             models.try_model(logged.model_uri, tried.features, expected)
     except BaseException:
         models.delete_logged(run_id)

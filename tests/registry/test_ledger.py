@@ -81,5 +81,23 @@ def test_uses_of_deleted_runs_and_of_crashed_ones_count(mixture, monkeypatch):
     assert calibrate(seed=2, risk_targets=0.2).classifier.use.number == 4
 
 
+def test_a_use_that_failed_before_labels_were_read_does_not_count(mixture, monkeypatch):
+    for name in ("draw_path", "_try_serving"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"scrib_mlflow.workflows.calibrate.{name}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                calibrate(seed=1)
+    assert calibrate().classifier.use.number == 1
+
+
+def test_a_use_that_failed_after_labels_were_read_says_that_it_counts(mixture, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        patch.setattr("scrib_mlflow.registry.models.log_model", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(seed=1)
+    assert "counts as use 1 of them" in caplog.text
+    assert calibrate().classifier.use.number == 2
+
+
 def interrupt(*_, **__):
     raise KeyboardInterrupt

@@ -111,6 +111,20 @@ def test_a_model_that_serves_other_sets_than_were_counted_is_never_registered(ba
     assert [model.name for model in found] == ["model"]
 
 
+def test_a_model_that_cannot_be_served_is_told_before_any_use_of_the_rows(base, monkeypatch):
+    def spoilt(*_, **__):
+        raise MlflowException("no such type")
+
+    monkeypatch.setattr(mlflow.pyfunc, "save_model", spoilt)
+    with pytest.raises(ScribError, match=r"cannot save a set classifier .*: no such"):
+        scrib_mlflow.calibrate(base, "fit.parquet", "label")
+    (run,) = mlflow.search_runs(
+        filter_string="attributes.run_name LIKE 'calibrate%'", output_format="list"
+    )
+    assert run.info.status == "FAILED"
+    assert not [tag for tag in run.data.tags if "ledger" in tag]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
