@@ -408,7 +408,9 @@ VALUES = {  # what to type, where the type does not say it
     "folder": "FOLDER",
 }
 VALUE_NOTES = {
-    "FILE|URI": "parquet or csv: a path, or a URI that MLflow can download",
+    "FILE|URI": "parquet or csv: a path, or a URI that MLflow can download; a relative path starts "
+    "in the folder where you stand, also under mlflow run",
+    "FOLDER": "a path; a relative one starts in the folder where you stand, also under mlflow run",
     "NUMBER|YAML|FILE": "a number for all classes, inline YAML such as "
     "'{N1: 0.2, default: 0.1}', or a YAML file",
     "YAML|FILE": "inline YAML, or a YAML file",
