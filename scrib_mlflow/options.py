@@ -74,6 +74,7 @@ class Calibrate(Settings):
     key: str | None = None
     weight: str | None = None
     max_weight: Cost | None = None
+    duplicates: Literal["keep", "drop"] = "keep"
     waive: Names = ()
     max_class_abstention: Rates | None = None
     candidate_coverage: Rate | None = None
@@ -322,6 +323,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "only recalibrates scores and certifies",
         "require_certificate": "end with exit code 1 if nothing could be certified; the version "
         "is registered all the same",
+        "duplicates": "certify rows that equal another one in all columns: keep, where they are "
+        "further cases; drop, where they are copies",
         "allow_overlap": "accept data that the version was fitted or certified on; a tag records "
         "it",
         "use_certify_rows": "sweep the certify rows too; the ledger counts that as a use of them, "

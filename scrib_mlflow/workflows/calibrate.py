@@ -134,6 +134,8 @@ def run(settings: Calibrate) -> Calibration:
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)
+        if parts.certify is not None and parts.n_repeated:
+            LOGGER.warning(words.repeated(parts.n_repeated, parts.certify.n_rows))
         record = _make_record(settings, base, parts, run_id)
         stored = Stored(record, to_json(record))
         _log(stored, tables, parts, settings, name, run_id)
@@ -152,10 +154,7 @@ def run(settings: Calibrate) -> Calibration:
 
 def check_options(settings: Calibrate) -> None:
     """Raise for options that exclude each other."""
-    if settings.certify_fraction is not None and settings.certify_data is not None:
-        raise InvalidSettingsError(
-            "certify_fraction and certify_data exclude each other; leave one of them out"
-        )
+    _check_certify_options(settings)
     changed = settings.model_dump(exclude_defaults=True)
     rule, why = _told_rule(settings)
     if rule == "thresholds" and "candidate_coverage" in changed:
@@ -171,7 +170,7 @@ def check_options(settings: Calibrate) -> None:
             )
     _check_group_options(settings, changed)
     _check_weight_options(settings)
-    for name in ("certify_fraction", "path_data", "group", "weight"):
+    for name in ("certify_fraction", "path_data", "group", "weight", "duplicates"):
         if settings.mode == "paper" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
@@ -196,6 +195,18 @@ def _told_rule(settings: Calibrate) -> tuple[str, str]:
         if name in changed:
             return "thresholds", f", which {name} means,"
     return ("optimal" if "candidate_coverage" in changed else "auto"), ""
+
+
+def _check_certify_options(settings: Calibrate) -> None:
+    """Raise where two options say which rows certify."""
+    if settings.certify_fraction is not None and settings.certify_data is not None:
+        raise InvalidSettingsError(
+            "certify_fraction and certify_data exclude each other; leave one of them out"
+        )
+    if settings.key is not None and settings.duplicates == "drop":
+        raise InvalidSettingsError(
+            "duplicates=drop and key exclude each other: rows with keys of their own are no copies"
+        )
 
 
 def _check_group_options(settings: Calibrate, changed: Mapping[str, Any]) -> None:
@@ -256,6 +267,7 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
     return engines.RowsRequest(
         **settings.model_dump(include=rows),
         certify=settings.mode == "certified",
+        drop_repeated=settings.duplicates == "drop",
         scoring=scoring.ScoreOptions(targets=targets_of(settings), **scored),
     )
 
@@ -398,6 +410,8 @@ def _make_record(
         risk_groups=groups,
         weight=settings.weight,
         max_weight=settings.max_weight,
+        n_repeated=parts.n_repeated,
+        n_dropped=parts.n_dropped,
     )
 
 
