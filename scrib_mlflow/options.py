@@ -75,6 +75,7 @@ class Calibrate(Settings):
     weight: str | None = None
     max_weight: Cost | None = None
     duplicates: Literal["keep", "drop"] = "keep"
+    allow_overlap: bool = False
     waive: Names = ()
     max_class_abstention: Rates | None = None
     candidate_coverage: Rate | None = None
@@ -325,8 +326,9 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "is registered all the same",
         "duplicates": "certify rows that equal another one in all columns: keep, where they are "
         "further cases; drop, where they are copies",
-        "allow_overlap": "accept data that the version was fitted or certified on; a tag records "
-        "it",
+        "allow_overlap": "accept rows that the run of the model has logged as its training rows",
+        "gate.allow_overlap": "accept data that the version was fitted or certified on, or that "
+        "its model was trained on; a tag records it",
         "use_certify_rows": "sweep the certify rows too; the ledger counts that as a use of them, "
         "and a certificate on them no longer holds as stated for targets that you choose by it",
         "ledger": "when rows serve more than one certificate: report counts the uses and says "

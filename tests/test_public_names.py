@@ -180,7 +180,7 @@ OPTIONS = {
     "Calibrate": """
         model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
         certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
-        max_weight duplicates waive max_class_abstention candidate_coverage
+        max_weight duplicates allow_overlap waive max_class_abstention candidate_coverage
         require_certificate ledger classes scores_from score_transform penalty chance_weight
         size_weight empty_weight error_weight seed registered_model_name alias
         max_fit_rows batch_rows engine spark_options

@@ -53,7 +53,8 @@ from scrib_mlflow.report import words
 from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
-from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows import doubts, scoring
+from scrib_mlflow.rows.tables import TableLike
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
@@ -61,6 +62,7 @@ LOGGER = logging.getLogger(__name__)
 
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
+MEANS |= {"allow_overlap"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
@@ -126,6 +128,8 @@ def run(settings: Calibrate) -> Calibration:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         request = rows_request(settings)
         tables = engine.read_tables(request)
+        labelled = [each for each in (tables.data, tables.certify) if each is not None]
+        doubts.check_untrained(base.uri, labelled, allowed=settings.allow_overlap)
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
@@ -134,8 +138,7 @@ def run(settings: Calibrate) -> Calibration:
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)
-        if parts.certify is not None and parts.n_repeated:
-            LOGGER.warning(words.repeated(parts.n_repeated, parts.certify.n_rows))
+        _say_doubts(settings, tables.data, parts)
         record = _make_record(settings, base, parts, run_id)
         stored = Stored(record, to_json(record))
         _log(stored, tables, parts, settings, name, run_id)
@@ -150,6 +153,17 @@ def run(settings: Calibrate) -> Calibration:
             "for; the table above says which classes are in the way"
         )
     return done
+
+
+def _say_doubts(settings: Calibrate, data: TableLike, parts: engines.CalibrationRows) -> None:
+    """Log what makes certify rows doubtful as independent cases, and what to do about it."""
+    if parts.certify is None:
+        return
+    if parts.n_repeated:
+        LOGGER.warning(words.repeated(parts.n_repeated, parts.certify.n_rows))
+    if settings.mode == "certified" and settings.group is None:
+        inputs = () if parts.tried is None else parts.tried.features.columns
+        doubts.hint_at_groups(data, inputs)
 
 
 def check_options(settings: Calibrate) -> None:
