@@ -23,11 +23,14 @@ KINDS: dict[str, type[Settings]] = {
 }
 PATHS = ("plan", "frontier", "compare", "calibrate", "evaluate")  # MLflow looks for their data
 TABLES = ("calibrate", "evaluate")  # have a twin whose data MLflow leaves to Spark
+HERE = '      here: {type: path, default: "."}'
 HEAD = """# Written by `make options` from the settings models: change those, not this file.
 name: scrib_mlflow
 
 conda_env: conda.yaml
 
+# here: the folder in which you call `mlflow run`, which MLflow writes out in full. Relative paths
+# start there, and not in the folder of this file, which can be a copy that MLflow has made.
 # NAME_table: data is a table of Spark's catalog, or an address that only Spark reads. MLflow looks
 # for the file of a path and copies what lies elsewhere; it must leave such data alone.
 entry_points:
@@ -58,13 +61,14 @@ def mlproject() -> str:
 def _entry_point(name: str) -> str:
     fields = KINDS[name].model_fields
     program = "experiments" if name == "reproduce" else f"scrib_mlflow {name}"
-    pairs = " ".join(f"--{field}\0{{{field}}}" for field in fields)  # stay on one line
+    pairs = " ".join(f"--{field}\0{{{field}}}" for field in [*fields, "here"])  # stay on one line
     command = textwrap.wrap(f"python -m {program} {pairs}", 94, break_on_hyphens=False)
     twin = name in TABLES
     lines = [
         f"  {name}:" + f" &{name}" * twin,
         "    parameters:" + f" &{name}_parameters" * twin,
         *(f"      {field}: {{{_parameter(name, field)}}}" for field in fields),
+        HERE,
         "    command: >-",
         *(f"      {line}".replace("\0", " ") for line in command),
     ]

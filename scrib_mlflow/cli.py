@@ -13,6 +13,7 @@ import sys
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -230,9 +231,10 @@ class Command(click.Command):
 
     def __init__(self, name: str, kind: type[Settings], text: str, module: str) -> None:
         params = [_option(name, field) for name, field in kind.model_fields.items()]
+        here = click.Option(["--here"], expose_value=False, callback=_work_in, is_eager=True)
         super().__init__(
             name,
-            params=params,
+            params=[here, *params],
             callback=lambda **values: _run(kind, module, values),
             help=text,
             short_help=text.split("\n", 1)[0].removesuffix("."),
@@ -266,6 +268,21 @@ def _option(name: str, field: FieldInfo) -> click.Parameter:
         {"is_flag": False, "flag_value": "true"} if field.annotation is bool else {}
     )
     return click.Option([f"--{name}"], required=field.is_required(), **flag)
+
+
+def _work_in(_: click.Context, __: click.Parameter, here: str | None) -> None:
+    """Let relative paths start in a folder: `mlflow run` starts commands in that of the project.
+
+    Processes that a command starts find the package in the project all the same.
+    """
+    if not here:
+        return
+    paths = [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
+    try:
+        os.chdir(here)
+    except OSError as error:
+        _fail(f"here is {here!r}, but must be a folder to work in: {error.strerror}")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:

@@ -74,6 +74,8 @@ class Calibrate(Settings):
     key: str | None = None
     weight: str | None = None
     max_weight: Cost | None = None
+    duplicates: Literal["keep", "drop"] = "keep"
+    allow_overlap: bool = False
     waive: Names = ()
     max_class_abstention: Rates | None = None
     candidate_coverage: Rate | None = None
@@ -322,8 +324,11 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "only recalibrates scores and certifies",
         "require_certificate": "end with exit code 1 if nothing could be certified; the version "
         "is registered all the same",
-        "allow_overlap": "accept data that the version was fitted or certified on; a tag records "
-        "it",
+        "duplicates": "certify rows that equal another one in all columns: keep, where they are "
+        "further cases; drop, where they are copies",
+        "allow_overlap": "accept rows that the run of the model has logged as its training rows",
+        "gate.allow_overlap": "accept data that the version was fitted or certified on, or that "
+        "its model was trained on; a tag records it",
         "use_certify_rows": "sweep the certify rows too; the ledger counts that as a use of them, "
         "and a certificate on them no longer holds as stated for targets that you choose by it",
         "ledger": "when rows serve more than one certificate: report counts the uses and says "
@@ -408,7 +413,9 @@ VALUES = {  # what to type, where the type does not say it
     "folder": "FOLDER",
 }
 VALUE_NOTES = {
-    "FILE|URI": "parquet or csv: a path, or a URI that MLflow can download",
+    "FILE|URI": "parquet or csv: a path, or a URI that MLflow can download; a relative path starts "
+    "in the folder where you stand, also under mlflow run",
+    "FOLDER": "a path; a relative one starts in the folder where you stand, also under mlflow run",
     "NUMBER|YAML|FILE": "a number for all classes, inline YAML such as "
     "'{N1: 0.2, default: 0.1}', or a YAML file",
     "YAML|FILE": "inline YAML, or a YAML file",

@@ -75,6 +75,8 @@ class SetClassifier:
     risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
     weight: str | None = None  # column of what rows count for
     max_weight: float | None = None  # that a row can have, as declared
+    n_repeated: int = 0  # certify rows that equal another one in all columns, and have no key
+    n_dropped: int = 0  # such rows that were left out, as duplicates=drop asks
 
     @property
     def named_targets(self) -> dict[str, float]:

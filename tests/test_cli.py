@@ -115,6 +115,25 @@ def test_a_flag_needs_no_value_and_empty_text_is_none(words, expected, monkeypat
         assert CliRunner().invoke(command, line).stdout == f"{expected}\n"
 
 
+def test_relative_paths_start_where_here_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    (tmp_path / "stand").mkdir()
+    Path("stand/targets.yaml").write_text("{a: 0.2, default: 0.1}", encoding="utf-8")
+    workflow = ModuleType("workflow")
+    workflow.run = lambda read: (read.risk_targets, str(Path.cwd()), os.environ["PYTHONPATH"])
+    workflow.summary = str
+    monkeypatch.setitem(sys.modules, "workflow", workflow)
+    command = Command("plan", options.Plan, "Help.", "workflow")
+    words = ["--risk_targets", "targets.yaml", "--data", "x.csv", "--label", "y"]
+    done = CliRunner().invoke(command, [*words, "--here", "stand"])
+    expected = {"a": 0.2, "default": 0.1}, str(tmp_path / "stand"), str(tmp_path)
+    assert done.stdout == f"{expected}\n"
+    refused = CliRunner().invoke(command, [*words, "--here", "nowhere"])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: here is 'nowhere', but must be a folder")
+
+
 def test_mlproject_and_the_reference_are_as_make_options_writes_them():
     assert (ROOT / "MLproject").read_text(encoding="utf-8") == write_options.mlproject()
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
@@ -128,9 +147,10 @@ def test_mlproject_passes_every_setting_under_its_own_name_with_its_default(name
     project = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
     entry = project["entry_points"][name]
     fields = KINDS[name].model_fields
+    assert entry["parameters"].pop("here") == {"type": "path", "default": "."}
     assert list(entry["parameters"]) == list(fields)
     command = "calibrate" if name == "main" else name
-    pairs = " ".join(f"--{field} {{{field}}}" for field in fields)
+    pairs = " ".join(f"--{field} {{{field}}}" for field in [*fields, "here"])
     program = "experiments" if name == "reproduce" else f"scrib_mlflow {command}"
     assert entry["command"] == f"python -m {program} {pairs}"
     for field, declared in entry["parameters"].items():

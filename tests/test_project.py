@@ -113,6 +113,30 @@ def test_mlflow_run_of_the_gate_ends_as_it_decides(certified, capfd):
     assert str(aliases["champion"]) == "1"
 
 
+def test_relative_paths_of_a_project_from_git_start_where_the_user_stands(
+    certified, project, tmp_path, monkeypatch
+):
+    """MLflow clones such a project to a temporary folder, and starts its commands there."""
+    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "project"]):
+        who = ["-c", "user.name=x", "-c", "user.email=x@example.invalid"]
+        subprocess.run(["git", *who, *words], cwd=project, check=True)  # noqa: S607
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")  # a clone over the network, without a network
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.file://{project}.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://example.invalid/scrib.git")
+    stand = tmp_path / "stand"
+    stand.mkdir()
+    pd.read_parquet("fresh.parquet").to_csv(stand / "fresh.csv", index=False)
+    monkeypatch.chdir(stand)
+    Path("policy.yaml").write_text("{hard: 0.2, default: 0.1}", encoding="utf-8")
+    uri, made = "https://example.invalid/scrib.git", f"models:/{NAME}/1"
+    done = mlflow_run(uri, "predict", model_uri=made, data="fresh.csv", output="answers")
+    assert done.returncode == 0, done.stderr
+    assert pq.read_table(stand / "answers").num_rows == len(pd.read_csv("fresh.csv"))
+    given = {"data": "fresh.csv", "label": "label", "risk_targets": "policy.yaml"}
+    done = mlflow_run(project, "gate", model_uri=made, **given)
+    assert "Passed: the alias champion is on version 1" in done.stdout, done.stderr
+
+
 @pytest.mark.slow
 def test_mlflow_run_compares_in_the_run_that_it_opened_with_a_run_for_each_method(mixture):
     draw_mixture(400, seed=3).to_parquet("rows.parquet")

@@ -132,7 +132,7 @@ FIELDS = {
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
         fit_report certify_report n_shared package_version gap candidate_coverage
-        advice error_weight risk_groups weight max_weight
+        advice error_weight risk_groups weight max_weight n_repeated n_dropped
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
@@ -180,9 +180,10 @@ OPTIONS = {
     "Calibrate": """
         model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
         certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
-        max_weight waive max_class_abstention candidate_coverage require_certificate ledger classes
-        scores_from score_transform penalty chance_weight size_weight empty_weight error_weight seed
-        registered_model_name alias max_fit_rows batch_rows engine spark_options
+        max_weight duplicates allow_overlap waive max_class_abstention candidate_coverage
+        require_certificate ledger classes scores_from score_transform penalty chance_weight
+        size_weight empty_weight error_weight seed registered_model_name alias
+        max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target risk_groups confidence waive

@@ -141,6 +141,7 @@ class RowsRequest:
     weight: str | None = None  # column of what rows count for
     max_weight: float | None = None  # that a row can have
     waive: tuple[str, ...] = ()
+    drop_repeated: bool = False  # certify rows that equal another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +212,8 @@ class CalibrationRows:
     n_shared: int  # certify rows that equal a fit row
     cases: dict[str, hashes.Hashes]  # of all rows that were used, by what for
     tried: SmokeTest | None  # fit rows; None where only scores are given
+    n_repeated: int = 0  # certify rows that equal another one
+    n_dropped: int = 0  # such rows that were left out
 
 
 def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:

@@ -81,15 +81,22 @@ def join_parts(
     rows: dict[str, Scored],
     chosen: NDArray[np.bool_] | None,
     tried: Callable[[Scored], SmokeTest | None],
+    *,
+    drop_repeated: bool,
 ) -> CalibrationRows:
     """Return scored rows, which come by table, by what they are for.
 
-    `tried` finds some fit rows to try the model on.
+    `tried` finds some fit rows to try the model on. Certify rows that equal another one are counted
+    or left out, by their contents alone.
     """
     fit, certify, path = rows["data"], rows.get("certify_data"), rows.get("path_data")
     if chosen is not None:
         fit, certify = fit.take(~chosen), fit.take(chosen)
+    n_repeated = n_dropped = 0
     if certify is not None:
+        n_repeated = certify.count_repeated()
+        if n_repeated and drop_repeated:
+            certify, n_repeated, n_dropped = certify.take(certify.distinct()), 0, n_repeated
         _check_overlap(fit, certify, path, own_table=chosen is None)
     scorer = ready[0].plan.scorer
     return CalibrationRows(
@@ -104,6 +111,8 @@ def join_parts(
         n_shared=0 if certify is None else count_shared(fit.cases(), certify.cases()),
         cases=_cases(ready, {"fit": fit, "certify": certify, "path": path}),
         tried=tried(fit),
+        n_repeated=n_repeated,
+        n_dropped=n_dropped,
     )
 
 
@@ -216,7 +225,7 @@ class LocalEngine(Engine[Table]):
             features = ready[0].plan.features(fit.table.source.take(numbers))
             return None if features is None else SmokeTest(features, fit.scores[: len(numbers)])
 
-        return join_parts(ready, rows, chosen, first_rows)
+        return join_parts(ready, rows, chosen, first_rows, drop_repeated=request.drop_repeated)
 
     def answer(self, uri: str, table: Table, classes: tuple[str, ...], batch_rows: int) -> Answered:
         """Let a registered set classifier answer the rows of a table."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +45,7 @@ LOGGER = logging.getLogger(__name__)
 MANIFEST = "_scrib.json"
 PARTIAL, REPLACED = ".partial-", ".replaced-"  # what follows the output's name, before a number
 INVALID = "invalid_scores"
+COPY = re.compile("tmp[a-z0-9_]{8}")  # the folder of a project that MLflow has fetched
 LONGEST_ROW = 200  # characters of a row in an error
 SERVED = {  # columns and their types, those of the served model's signature
     "prediction": pa.string(),
@@ -286,6 +289,21 @@ def check_apart(output: Path, data: str) -> None:
             f"output {output} lies inside the data folder {data}, so it would be read as data the "
             "next time; choose a folder elsewhere"
         )
+
+
+def check_kept(output: Path) -> None:
+    """Raise where an output would lie in the copy of a project that `mlflow run` has made."""
+    if "MLFLOW_RUN_ID" not in os.environ:
+        return
+    copies = Path(tempfile.gettempdir()).resolve()
+    for folder in output.resolve().parents:
+        copied = folder.parent == copies and COPY.fullmatch(folder.name)
+        if copied and any((folder / name).exists() for name in (".git", "MLproject")):
+            raise OutputError(
+                f"output {output} would be {output.resolve()}, in the temporary copy that mlflow "
+                "run made of the project, where nobody looks for it; give the absolute path of a "
+                "folder elsewhere"
+            )
 
 
 def check_free(output: Path, *, overwrite: bool) -> None:

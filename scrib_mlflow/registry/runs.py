@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlflow
 import numpy as np
@@ -121,6 +121,52 @@ def log_table_input(
         except MlflowException:  # no reader for this kind of URI; the parameters hold it as well
             like = from_pandas(some_rows, **named)
         mlflow.log_input(TableDataset(like, record), context=context)
+
+
+class LoggedDataset(NamedTuple):
+    """A dataset that a run has logged, as far as the store describes it."""
+
+    digest: str  # as MLflow computes it
+    context: str  # what it was for, as its logger said
+    source: str  # path or URI, "" where it has none
+    n_rows: int | None
+    columns: tuple[str, ...]  # none where they have no names
+    n_features: int | None  # of arrays
+
+
+def logged_datasets(run_id: str) -> list[LoggedDataset]:
+    """Return the datasets that a run has logged as inputs."""
+    inputs = mlflow.get_run(run_id).inputs
+    found = []
+    for each in inputs.dataset_inputs if inputs else ():
+        tags = {tag.key: tag.value for tag in each.tags}
+        source, schema, profile = map(
+            _fields, (each.dataset.source, each.dataset.schema, each.dataset.profile)
+        )
+        place = next((source[name] for name in ("uri", "url", "path") if source.get(name)), "")
+        shape = profile.get("features_shape")
+        shape = shape if isinstance(shape, list) and shape else None
+        columns = schema.get("mlflow_colspec") or []
+        found.append(
+            LoggedDataset(
+                digest=each.dataset.digest,
+                context=tags.get("mlflow.data.context", ""),
+                source=str(place),
+                n_rows=shape[0] if shape else profile.get("num_rows"),
+                columns=tuple(str(column.get("name", "")) for column in columns),
+                n_features=int(np.prod(shape[1:])) if shape else None,
+            )
+        )
+    return found
+
+
+def _fields(text: str | None) -> dict[str, Any]:
+    """Return what a JSON text holds, nothing where it is none."""
+    try:
+        fields = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:

@@ -249,6 +249,11 @@ def calibration_summary(
     return replace(summary, notes=summary.notes[:1])
 
 
+def repeated(n_repeated: int, n: int) -> str:
+    """Return what to do about certify rows that equal another one."""
+    return say("words.repeated", n_repeated=n_repeated, n=n)
+
+
 def verdict_sentences(record: SetClassifier) -> list[str]:
     """Return what is proved in the first sentence, and its provisos in the others."""
     failed = [] if record.certificate is None else _failed(record.certificate)

@@ -22,7 +22,13 @@ from scrib_mlflow.core.certificate.split import (
 )
 from scrib_mlflow.core.counts import Counts, add_counts, certain_and_wrong, count_sets
 from scrib_mlflow.core.groups import GroupTest
-from scrib_mlflow.core.inputs import class_sizes, fill_rows, row_blocks, take_rows
+from scrib_mlflow.core.inputs import (
+    class_sizes,
+    distinct_values,
+    fill_rows,
+    row_blocks,
+    take_rows,
+)
 from scrib_mlflow.core.reports import Top1, count_top1
 from scrib_mlflow.core.rules import Rule, predict_sets
 from scrib_mlflow.core.targets import Constraint
@@ -82,6 +88,21 @@ class Scored:
         """Return a hash of each row: of what the model is given, and of its class if `labelled`."""
         labels = self.labels if labelled else np.full_like(self.labels, UNLABELLED)
         return hashes.hash_cases(self.sums, labels)
+
+    def count_repeated(self) -> int:
+        """Return how many rows equal an earlier one in all columns; none where a key names rows."""
+        return 0 if self.keys is not None else self.n_rows - len(distinct_values(self._contents()))
+
+    def distinct(self) -> NDArray[np.bool_]:
+        """Return (n,) which rows are the first with their contents."""
+        first = np.zeros(self.n_rows, dtype=np.bool_)
+        first[np.unique(self._contents(), return_index=True)[1]] = True
+        return first
+
+    def _contents(self) -> NDArray[np.uint64]:
+        """Return (n,) hashes of all columns of each row."""
+        hashed, places = self.table.hashes, self.places
+        return fill_rows(self.n_rows, np.uint64, lambda of: hashed[places[of]])
 
     def take(self, chosen: NDArray[np.bool_]) -> Scored:
         """Return these rows."""

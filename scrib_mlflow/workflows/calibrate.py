@@ -53,7 +53,8 @@ from scrib_mlflow.report import words
 from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
-from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows import doubts, scoring
+from scrib_mlflow.rows.tables import TableLike
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
@@ -61,6 +62,7 @@ LOGGER = logging.getLogger(__name__)
 
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
+MEANS |= {"allow_overlap"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
@@ -126,6 +128,8 @@ def run(settings: Calibrate) -> Calibration:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         request = rows_request(settings)
         tables = engine.read_tables(request)
+        labelled = [each for each in (tables.data, tables.certify) if each is not None]
+        doubts.check_untrained(base.uri, labelled, allowed=settings.allow_overlap)
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
@@ -134,6 +138,7 @@ def run(settings: Calibrate) -> Calibration:
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)
+        _say_doubts(settings, tables.data, parts)
         _try_serving(base, model, parts)
         stack.enter_context(_told_if_counted(run_id))
         record = _make_record(settings, base, parts, run_id)
@@ -167,12 +172,20 @@ def _told_if_counted(run_id: str) -> Iterator[None]:
         raise
 
 
+def _say_doubts(settings: Calibrate, data: TableLike, parts: engines.CalibrationRows) -> None:
+    """Log what makes certify rows doubtful as independent cases, and what to do about it."""
+    if parts.certify is None:
+        return
+    if parts.n_repeated:
+        LOGGER.warning(words.repeated(parts.n_repeated, parts.certify.n_rows))
+    if settings.mode == "certified" and settings.group is None:
+        inputs = () if parts.tried is None else parts.tried.features.columns
+        doubts.hint_at_groups(data, inputs)
+
+
 def check_options(settings: Calibrate) -> None:
     """Raise for options that exclude each other."""
-    if settings.certify_fraction is not None and settings.certify_data is not None:
-        raise InvalidSettingsError(
-            "certify_fraction and certify_data exclude each other; leave one of them out"
-        )
+    _check_certify_options(settings)
     changed = settings.model_dump(exclude_defaults=True)
     rule, why = _told_rule(settings)
     if rule == "thresholds" and "candidate_coverage" in changed:
@@ -188,7 +201,7 @@ def check_options(settings: Calibrate) -> None:
             )
     _check_group_options(settings, changed)
     _check_weight_options(settings)
-    for name in ("certify_fraction", "path_data", "group", "weight"):
+    for name in ("certify_fraction", "path_data", "group", "weight", "duplicates"):
         if settings.mode == "paper" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for mode=certified; mode=paper fits all rows and certifies none"
@@ -213,6 +226,18 @@ def _told_rule(settings: Calibrate) -> tuple[str, str]:
         if name in changed:
             return "thresholds", f", which {name} means,"
     return ("optimal" if "candidate_coverage" in changed else "auto"), ""
+
+
+def _check_certify_options(settings: Calibrate) -> None:
+    """Raise where two options say which rows certify."""
+    if settings.certify_fraction is not None and settings.certify_data is not None:
+        raise InvalidSettingsError(
+            "certify_fraction and certify_data exclude each other; leave one of them out"
+        )
+    if settings.key is not None and settings.duplicates == "drop":
+        raise InvalidSettingsError(
+            "duplicates=drop and key exclude each other: rows with keys of their own are no copies"
+        )
 
 
 def _check_group_options(settings: Calibrate, changed: Mapping[str, Any]) -> None:
@@ -273,6 +298,7 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
     return engines.RowsRequest(
         **settings.model_dump(include=rows),
         certify=settings.mode == "certified",
+        drop_repeated=settings.duplicates == "drop",
         scoring=scoring.ScoreOptions(targets=targets_of(settings), **scored),
     )
 
@@ -415,6 +441,8 @@ def _make_record(
         risk_groups=groups,
         weight=settings.weight,
         max_weight=settings.max_weight,
+        n_repeated=parts.n_repeated,
+        n_dropped=parts.n_dropped,
     )
 
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from urllib.request import Request, urlopen
 import mlflow
 import numpy as np
 import pandas as pd
+from mlflow.data.pandas_dataset import from_pandas
 
 from scrib_mlflow.errors import InvalidSettingsError, StoreError
 from scrib_mlflow.options import Demo
@@ -185,6 +187,9 @@ def _register_base(train: pd.DataFrame) -> None:
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     model.fit(pixels, train["digit"])
     with mlflow.start_run(run_name="train digits"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pandas, about MLflow
+            mlflow.log_input(from_pandas(train), context="training")
         mlflow.sklearn.log_model(
             model,
             name="digits",

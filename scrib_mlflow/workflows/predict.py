@@ -86,6 +86,7 @@ def run(settings: Predict) -> Predicted:
     output = answers.local_path(settings.output)
     if output is not None:
         answers.check_apart(output, settings.data)
+        answers.check_kept(output)
     if settings.engine == "spark":
         return _answer_in_spark(settings, request, options)
     if output is None:

@@ -21,7 +21,7 @@ from tests.models import CLASSES, FEATURES, draw_mixture, register_mixture
 
 WHO = {"group": "patient", "key": "id"}
 OPTIONS = {
-    "thresholds": {"risk_targets": 0.1},
+    "thresholds": {"risk_targets": 0.1, "duplicates": "drop"},
     "optimal": {"risk_targets": 0.1, "rule": "optimal", "overall_target": 0.08},
     "thresholds, grouped and keyed": {"risk_targets": 0.2, **WHO},
     "optimal, grouped and keyed": {"risk_targets": 0.2, "rule": "optimal", **WHO},

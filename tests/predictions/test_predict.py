@@ -90,6 +90,22 @@ def test_every_row_is_answered_beside_its_key_with_the_types_of_the_signature(lo
     assert names() == ["out"]
 
 
+def test_no_answers_are_written_into_a_copy_of_a_project_that_mlflow_has_made(
+    loose, rows, tmp_path, monkeypatch
+):
+    copy = tmp_path / "tmpab_cd123"  # as MLflow names the folder of a project that it fetches
+    copy.mkdir()
+    (copy / "MLproject").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    data = str(tmp_path / "rows.parquet")
+    with pytest.raises(OutputError, match=rf"{copy}/out, in the temporary copy .* absolute path"):
+        scrib_mlflow.predict(loose.model_uri, data, "out")
+    monkeypatch.delenv("MLFLOW_RUN_ID")  # such as a folder that a person has made
+    assert scrib_mlflow.predict(loose.model_uri, data, "out").predictions.n_rows == len(rows)
+
+
 def test_pandas_reads_the_folder_of_answers(loose, rows):
     scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key=["name"])
     found = pd.read_parquet("out")

@@ -68,7 +68,9 @@ class SparkEngine(Engine[SparkTable]):
         def some_to_try(fit: Scored) -> SmokeTest | None:
             return _find_rows(tables.data, ready[0].plan, [fit, rows["data"]])
 
-        return local.join_parts(ready, rows, chosen, some_to_try)
+        return local.join_parts(
+            ready, rows, chosen, some_to_try, drop_repeated=request.drop_repeated
+        )
 
     def answer(
         self, uri: str, table: SparkTable, classes: tuple[str, ...], batch_rows: int
