@@ -410,7 +410,8 @@ VALUES = {  # what to type, where the type does not say it
 VALUE_NOTES = {
     "FILE|URI": "parquet or csv: a path, or a URI that MLflow can download",
     "NUMBER|YAML|FILE": "a number for all classes, inline YAML such as "
-    "'{N1: 0.2, default: 0.1}', or a YAML file",
+    "'{N1: 0.2, default: 0.1}', or a YAML file; default means all classes that are not named, and "
+    "=default a class of that name",
     "YAML|FILE": "inline YAML, or a YAML file",
     "NAMES": "'W,N1,N2', inline YAML such as '[W, N1, N2]', or a YAML file",
 }

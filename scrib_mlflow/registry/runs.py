@@ -24,7 +24,7 @@ from scrib_mlflow import errors, messages
 from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.core.targets import OVERALL
+from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import ledger
 
@@ -138,14 +138,15 @@ def certificate_metrics(
     certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
 ) -> dict[str, float]:
     """Return p-values by class and of the whole."""
-    others = [c.name for c in certificate.claims if c.name not in {*classes, OVERALL}]
+    overall = overall_name(classes)
+    others = [c.name for c in certificate.claims if c.name not in {*classes, overall}]
     names = [*classes, *others]
     safe = dict(zip(names, messages.safe_names(names), strict=True))
     values = {f"{prefix}p_value": certificate.p_value}
     for claim in certificate.claims:
         if claim.name in safe:
             values[f"{prefix}p_value/{safe[claim.name]}"] = claim.p_value
-        elif claim.name == OVERALL:
+        elif claim.name == overall:
             values[f"{prefix}overall_p_value"] = claim.p_value
     return values
 

@@ -17,8 +17,8 @@ from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import OptimalRule
-from scrib_mlflow.core.targets import OVERALL
-from scrib_mlflow.messages import percent, shown
+from scrib_mlflow.core.targets import overall_name
+from scrib_mlflow.messages import percent, percents, shown
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report.facts import WITHIN, ClassTable, Facts, Summary, TextTable, class_table
 from scrib_mlflow.results import Decision, SetClassifier
@@ -91,12 +91,13 @@ def text_table(table: ClassTable) -> TextTable:
                 (
                     visible(row.name),
                     *(f"{n:,}" for n in (row.n, row.n_certain, row.n_wrong)),
-                    *(percent(rate) for rate in (row.risk, row.top1_certain, row.top1, row.bound)),
-                    "none" if math.isnan(row.target) else percent(row.target),
+                    *(risk, percent(row.top1_certain), percent(row.top1), bound),
+                    "none" if math.isnan(row.target) else target,
                     percent(row.abstention),
                     row.status,
                 )
                 for row in table.rows
+                for risk, bound, target in [percents(row.risk, row.bound, row.target)]
             ),
         ),
         order=tuple(sorted(range(len(excess)), key=lambda j: -excess[j])),
@@ -138,6 +139,7 @@ def environment(**options: Any) -> jinja2.Environment:
     made.filters |= {"plain": plain_table, "markdown": markdown_table}
     made.filters |= {"visible": visible, "clipped": clipped}
     made.tests["nan"] = math.isnan
+    made.globals["percents"] = percents
     return made
 
 
@@ -264,10 +266,11 @@ def _reasons(record: SetClassifier) -> list[str]:
     """Return what is in the way of a certificate, and what would help: advice, else the counts."""
     advice, certificate = record.advice, record.certificate
     if advice is not None and (advice.targets or advice.more_rows):
+        overall = {overall_name(record.classes): record.overall_target}
         changed = {
             name: target
             for name, target in advice.targets.items()
-            if target != (record.named_targets | {OVERALL: record.overall_target}).get(name)
+            if target != (record.named_targets | overall).get(name)
         }
         n = record.certify_report.n if record.certify_report is not None else 0
         return say_each("words.advice", advice=advice, changed=changed, n=n)
@@ -387,7 +390,9 @@ def _about_candidates(record: SetClassifier, report: SetReport) -> tuple[str, ..
 def measured_sentence(table: ClassTable, *, fitted: bool) -> str:
     """Return in a sentence what was measured."""
     rows = [row for row in table.rows if not math.isnan(row.target)]
-    above = [f"{row.name} ({percent(row.risk)})" for row in rows if row.risk > row.target]
+    above = [
+        f"{row.name} ({percents(row.risk, row.target)[0]})" for row in rows if row.risk > row.target
+    ]
     bounded = any(not math.isnan(row.bound) for row in rows)
     within = sum(row.status == WITHIN if bounded else row.risk <= row.target for row in rows)
     values = {"rows": rows, "above": above, "bounded": bounded, "n_within": within}

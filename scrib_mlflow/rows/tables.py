@@ -24,7 +24,7 @@ from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
 from scrib_mlflow.core import inputs as arrays
-from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, MissingLabelsError
 from scrib_mlflow.messages import nearest, progress, reason
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
@@ -221,6 +221,8 @@ def label_indices(
             if codes is None:
                 raise
             return arrays.check_labels(labels[codes], classes, len(codes))
+    except MissingLabelsError as error:
+        raise MissingLabelsError(f"{place}: {error}") from error
     except (InvalidLabelsError, TypeError) as error:
         raise InvalidLabelsError(
             f"{place}: {error}; if the model's own names are others, give them in the order of "

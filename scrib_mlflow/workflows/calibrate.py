@@ -32,7 +32,6 @@ from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibrat
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import (
-    OVERALL,
     AnswerName,
     Constraint,
     Targets,
@@ -40,6 +39,7 @@ from scrib_mlflow.core.targets import (
     claimed,
     enforced,
     make_constraints,
+    overall_name,
 )
 from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError, ScribError
@@ -527,8 +527,8 @@ def _advise(
     def draw(targets: Mapping[str, float], more: float) -> Path:
         asked = dict(drawing, certify_rows=round(more * drawing["certify_rows"]))
         own = {n: t for n, t in targets.items() if n in classes}
-        asked["risk_targets"] = as_given(own, drawing["risk_targets"])
-        asked["overall_target"] = targets.get(OVERALL)
+        asked["risk_targets"] = as_given(own, drawing["risk_targets"], classes)
+        asked["overall_target"] = targets.get(overall_name(classes))
         together = drawing.get("risk_groups") or {}
         asked["risk_groups"] = {n: (of, targets[n]) for n, (of, _) in together.items()} or None
         return draw_path(scores, labels, **asked, groups=groups, sample_weight=weights)

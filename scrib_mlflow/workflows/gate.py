@@ -221,7 +221,7 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
             "the policy asks about no risk at all; give risk_targets or overall_target"
         )
     caps = targets.by_name("max_class_abstention", settings.max_class_abstention, classes)
-    named = settings.max_class_abstention if isinstance(settings.max_class_abstention, dict) else {}
+    named = targets.own_targets(settings.max_class_abstention)
     return Policy(
         **settings.model_dump(include=POLICY_OPTIONS),
         ledger=settings.ledger,
@@ -287,7 +287,7 @@ def _claims(
     limits, overall = source.risk_targets, source.overall_target
     waived = [name for name in record.classes if name not in limits]
     claimed = Targets(
-        risk_targets=limits or None,
+        risk_targets=targets.as_written(limits) or None,
         overall_target=overall,
         risk_groups=group_targets(source.risk_groups),
         waive=waived,

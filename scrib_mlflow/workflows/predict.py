@@ -13,6 +13,7 @@ import pandas as pd
 import scrib_mlflow
 from scrib_mlflow.engines import doing, session_options
 from scrib_mlflow.errors import InvalidSettingsError, OutputError
+from scrib_mlflow.messages import percent
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
@@ -193,7 +194,7 @@ def log_predictions(record: Predictions, some_rows: pd.DataFrame, output: str) -
     runs.set_tags(
         {runs.MODEL_URI: record.model_uri, "scrib.data_digest": record.data.digest},
         f"{record.model_uri} answered {record.n_rows:,} rows of {record.data.source} into "
-        f"{output} and abstained on {share:.1%} of them.",
+        f"{output} and abstained on {percent(share)} of them.",
     )
     runs.log_texts_and_figures({"predictions.json": to_json(record)}, {})
 
@@ -207,7 +208,7 @@ def summary(done: Predicted) -> str:
         [
             f"{record.model_uri} answered {record.n_rows:,} rows into {done.output}: "
             f"{len(record.parts)} parquet files",
-            f"It abstains on {share:.1%} of the rows{': ' if by_reason else ''}{by_reason}.",
+            f"It abstains on {percent(share)} of the rows{': ' if by_reason else ''}{by_reason}.",
             f"logged to run {record.run_id}",
         ]
     )

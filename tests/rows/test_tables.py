@@ -77,9 +77,14 @@ def test_a_label_that_is_no_class_is_named_with_its_column():
         tables.label_indices(pd.Series(["a", "c"]), ("a", "b"), place="column 'y' of data")
 
 
-def test_a_missing_label_is_an_error():
-    with pytest.raises(InvalidLabelsError):
-        tables.label_indices(pd.Series(["a", None]), ("a", "b"), place="y")
+def test_missing_labels_are_counted_and_the_first_is_named():
+    codes = np.array([0, 1, 0, 2, 1], dtype=np.int32)
+    for distinct in (["a", None, "b"], ["a", "", "b"], ["a", float("nan"), "b"]):
+        with pytest.raises(InvalidLabelsError) as error:
+            tables.label_indices(pd.Series(distinct), ("a", "b"), place="y of data", codes=codes)
+        told = str(error.value)
+        assert told.startswith("y of data: 2 of 5 rows have no label, the first is row 1, ")
+        assert told.endswith("path_scores in Python")  # nothing about other names of classes
 
 
 def test_features_are_the_signature_s_or_all_but_the_label():

@@ -26,7 +26,14 @@ from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.studies import baselines
 from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHARED, TOP
 from scrib_mlflow.core.studies.curves import Curve, draw_curves
-from scrib_mlflow.core.targets import AnswerName, Target, Targets, known_classes, make_constraints
+from scrib_mlflow.core.targets import (
+    AnswerName,
+    Target,
+    Targets,
+    as_written,
+    known_classes,
+    make_constraints,
+)
 
 TRIES = 100  # to halve groups so that every class is in both halves
 METRICS = (  # of a trial, and means over trials
@@ -167,7 +174,10 @@ def compare_rules(
         SHARED: partial(baselines.fit_shared_threshold, **searched),
         SGR: partial(baselines.fit_sgr, overall_target=sgr_target, delta=sgr_delta, **common),
         LABEL: partial(
-            baselines.fit_label, miscoverage_targets=targets, classes=rows.classes, waive=free
+            baselines.fit_label,
+            miscoverage_targets=as_written(targets),
+            classes=rows.classes,
+            waive=free,
         ),
         TOP: partial(baselines.fit_top1, **risks),
     }
