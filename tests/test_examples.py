@@ -101,7 +101,7 @@ def test_a_network_with_logits_becomes_a_set_classifier(tmp_path):
 def test_the_pipeline_promotes_within_limits_and_refuses_above_them(tmp_path):
     printed = run_block(tmp_path, "ci")
     assert "Passed: the alias champion is on version 1 (new)." in printed
-    assert "Refused (targets): the alias champion stays on version 1." in printed
+    assert "looser than the policy's: the alias champion stays on version 1." in printed
     assert printed.endswith("exit code 1\n")
     client = registry(tmp_path, "ci")
     assert str(client.get_model_version_by_alias("tickets-scrib", "candidate").version) == "2"

@@ -162,7 +162,7 @@ FIELDS = {
     "Compared": "run_id model_uri data comparison",
     "Comparison": """
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
-        curves
+        curves all_splits
     """,
     "Explored": "run_id model_uri data use frontier",
     "TargetFrontier": """

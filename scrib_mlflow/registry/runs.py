@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +216,14 @@ def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure
         mlflow.log_text(text, path)
     for path, figure in figures.items():
         mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
+
+
+def place_of(run_id: str) -> tuple[str, str, str]:
+    """Return a run's id, its store and its experiment, "" where the store no longer answers."""
+    experiment_id = ""
+    with suppress(MlflowException, OSError):
+        experiment_id = str(mlflow.get_run(run_id).info.experiment_id)
+    return run_id, mlflow.get_tracking_uri(), experiment_id
 
 
 def read_tags(run_id: str) -> dict[str, str] | None:

@@ -37,6 +37,19 @@ LEGEND = "top-1: how often the class with the highest score is wrong on the same
 POINT = 0.005  # of abstention; less is not worth a word
 ERRORS = 2  # standard errors that noise explains
 CHANCE = 0.8  # of passing, that rows are counted for
+REFUSALS = {  # why, by the check that fails; the others are about targets of classes together
+    "intact": "its files are not those that were registered",
+    "certified": "it is not certified",
+    "confidence": "its confidence is below the policy's",
+    "targets": "its targets are looser than the policy's",
+    "ledger": "its rows were used too often",
+    "unseen rows": "rows of data may be those of its calibration",
+    "fresh rows": "fresh rows refute its certificate",
+    "fresh certificate": "fresh rows do not certify it",
+    "abstention": "it abstains too often",
+    "class abstention": "it abstains too often on a class",
+    "champion": "it abstains too much more often than the champion",
+}
 CERTIFICATE, MEASURED = "The certificate", "Risks and targets, measured"
 
 
@@ -174,10 +187,19 @@ def note(summary: Summary) -> str:
     return text[:MOST_CHARACTERS]
 
 
-def logged(run_id: str, store: str) -> str:
+def logged(run_id: str, store: str, experiment_id: str) -> str:
     """Return where the report is."""
-    look = f"mlflow ui --backend-store-uri {shown(store)}"
-    return f"Report: artifact report.html of run {run_id} ({look})"
+    return f"Report: artifact report.html of run {run_id}{look(run_id, store, experiment_id)}"
+
+
+def look(run_id: str, store: str, experiment_id: str) -> str:
+    """Return how to look at a run, in brackets: at its address on a server, or with MLflow's UI."""
+    if store.startswith(("http://", "https://")):
+        page = f"experiments/{experiment_id}/runs/{run_id}"
+        return f" ({shown(store).rstrip('/')}/#/{page})" if experiment_id else ""
+    if store.startswith("databricks"):
+        return ""
+    return f" (mlflow ui --backend-store-uri {shown(store)})"
 
 
 def calibration_facts(record: SetClassifier) -> Facts:
@@ -429,7 +451,7 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
     return Facts(
         stamp="not moved" if failure else "passed" if decision.passed else "refused",
         tone="good" if decision.passed and not failure else "bad",
-        verdict=failure or say("words.decision", decision=decision, version=_version(decision)),
+        verdict=failure or _decision(decision),
         provisos=tuple(ledger),
         checks=tuple(
             (check.name, "ok" if check.passed else "FAILS", check.detail)
@@ -442,6 +464,20 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
         heading=heading,
         about_rule=_about_candidates(record, report),
     )
+
+
+def _refusals(decision: Decision) -> list[str]:
+    """Return why a version was refused, a few words a check; the table has the rest."""
+    return [
+        REFUSALS.get(check.name, f"the {check.name} does not follow from its certificate")
+        for check in decision.checks
+        if not check.passed
+    ]
+
+
+def _decision(decision: Decision) -> str:
+    values = {"version": _version(decision), "why": _refusals(decision)}
+    return say("words.decision", decision=decision, **values)
 
 
 def _version(decision: Decision) -> str:

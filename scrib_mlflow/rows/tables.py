@@ -447,14 +447,17 @@ def read_rows(
     return table
 
 
-def counted(source: Source, most: int, what: str) -> Iterator[tuple[int, pd.DataFrame]]:
-    """Yield the first row's number and the rows of each batch, with a progress bar."""
-    start = 0
-    with progress(what=what, unit="rows", total=source.n_rows) as bar:
+def counted(
+    source: Source, most: int, what: str, kept: NDArray[np.bool_] | None = None
+) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Yield the first row's number and the rows of each batch; a bar counts all, or those kept."""
+    start, total = 0, source.n_rows if kept is None else int(np.count_nonzero(kept))
+    with progress(what=what, unit="rows", total=total) as bar:
         for batch in source.batches(most):
             yield start, batch
-            start += len(batch)
-            bar.update(len(batch))
+            end = start + len(batch)
+            bar.update(len(batch) if kept is None else int(np.count_nonzero(kept[start:end])))
+            start = end
     source.check_unchanged()
     if start != source.n_rows:
         raise InvalidDataError(

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import mlflow
 import numpy as np
 
 import scrib_mlflow
@@ -634,5 +633,5 @@ def _log_model(
 def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
     names = done.name, done.version, done.alias
-    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    where = words.logged(*runs.place_of(done.run_id))
     return words.terminal(words.calibration_summary(done.classifier, *names, where))

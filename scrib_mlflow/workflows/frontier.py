@@ -160,7 +160,8 @@ def rows_used(done: Explored) -> str:
 
 def summary(done: Explored) -> str:
     """Return what a person wants to see at the end."""
-    return words.terminal(_summary(done, f"Logged to run {done.run_id}."))
+    look = words.look(*runs.place_of(done.run_id))
+    return words.terminal(_summary(done, f"Logged to run {done.run_id}{look}."))
 
 
 def _summary(done: Explored, where: str) -> facts.Summary:

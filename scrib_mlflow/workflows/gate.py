@@ -404,6 +404,6 @@ def _log_page(
 def summary(done: Gated) -> str:
     """Return what a person wants to see at the end."""
     facts = words.gate_facts(done.decision, done.classifier)
-    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    where = words.logged(*runs.place_of(done.run_id))
     back = words.way_back(done.decision, done.name)
     return words.terminal(words.summarize(facts, done.decision.model_uri, where, back))

@@ -32,7 +32,7 @@ def decide(
         ]
     if fresh is not None:
         checks.append(_unseen(fresh, policy))
-        checks.append(_fresh(fresh) if policy.evidence == "fresh" else _not_refuted(fresh))
+        checks.append(_fresh(fresh) if policy.evidence == "fresh" else _fresh_rows(fresh))
     return (*checks, *_caps(record, policy, fresh))
 
 
@@ -216,7 +216,7 @@ def _unseen(fresh: Fresh, policy: Policy) -> Check:
     return Check("unseen rows", not fresh.overlapping or policy.allow_overlap, detail)
 
 
-def _not_refuted(fresh: Fresh) -> Check:
+def _fresh_rows(fresh: Fresh) -> Check:
     claims = {claim.name: claim for claim in fresh.certificate.claims}
     details = [
         f"{name}: {claims[name].n_wrong:,} of {claims[name].n_certain:,} certain rows wrong"
@@ -224,7 +224,7 @@ def _not_refuted(fresh: Fresh) -> Check:
         else name
         for name in fresh.refuted
     ] or [f"{fresh.report.n:,} fresh rows do not contradict the certificate"]
-    return Check("not refuted", not fresh.refuted, "; ".join(details))
+    return Check("fresh rows", not fresh.refuted, "; ".join(details))
 
 
 def _fresh(fresh: Fresh) -> Check:

@@ -1,5 +1,8 @@
 """Tables: reading, digests, labels and features."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -141,3 +144,22 @@ def test_a_damaged_archive_is_told_in_a_sentence(tmp_path):
     (tmp_path / "rows.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InvalidDataError, match="cannot be read"):
         read_table("data", str(tmp_path / "rows.csv.gz"), "y")
+
+
+def test_a_bar_counts_the_rows_that_are_kept_only(tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame({"x": range(10)}).to_parquet(path)
+    source = tables.open_table("data", str(path), None)
+    bars = []
+
+    def watched(*, what, unit, total):
+        bars.append([total])
+        return nullcontext(SimpleNamespace(update=bars[-1].append))
+
+    monkeypatch.setattr(tables, "progress", watched)
+    kept = np.arange(10) % 3 == 0
+    read = [(start, len(rows)) for start, rows in tables.counted(source, 4, "scoring", kept)]
+    assert read == [(0, 4), (4, 4), (8, 2)]
+    assert bars == [[4, 2, 1, 1]]
+    assert len([*tables.counted(source, 4, "scoring")]) == 3
+    assert bars[1] == [10, 4, 4, 2]

@@ -63,7 +63,7 @@ def test_rows_that_refute_a_class_are_told_also_rows_of_one_group(certified, gro
     table["label"] = table["label"].replace({"hard": "easy", "easy": "hard"})
     table.to_parquet("bad.parquet")
     done = scrib_mlflow.gate(f"models:/{NAME}/1", data="bad.parquet", label="label", group=group)
-    assert failed(done) == ["not refuted"]
+    assert failed(done) == ["fresh rows"]
     assert set(done.decision.fresh.refuted) == {"easy", "hard"}
     assert champion() == ""
 
