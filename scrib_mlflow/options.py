@@ -335,7 +335,7 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "points": "number of targets in a sweep",
         "lowest": "lowest target of the sweep",
         "highest": "highest target of the sweep",
-        "repeats": "random splits into a half to fit and a half to measure; all splits where fewer exist",
+        "repeats": "random splits into a half to fit and a half to measure; all where fewer exist",
         "curves": "how many of these splits also get accuracy-ambiguity curves; each takes as "
         "long as several splits, and 0 draws none",
     },

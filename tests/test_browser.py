@@ -138,7 +138,9 @@ def test_the_report_opens_from_disk_and_shows_the_certificate(site, browser, sch
 def test_the_report_is_shown_in_the_artifact_pane_of_mlflow(site, browser):
     address, done, folder = site
     visit = Visit(browser)
-    visit.page.goto(f"{address}/#/experiments/0/runs/{done.run_id}/artifacts/report.html")
+    run = mlflow.MlflowClient(address).get_run(done.run_id).info
+    place = f"experiments/{run.experiment_id}/runs/{done.run_id}"
+    visit.page.goto(f"{address}/#/{place}/artifacts/report.html")
     pane = visit.page.wait_for_selector("iframe", timeout=SECONDS).content_frame()
     pane.wait_for_selector("#certificate-table", timeout=SECONDS)
     assert [row[:10] for row in certificate_cells(pane)] == stored_cells(done, folder)

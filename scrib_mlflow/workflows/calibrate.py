@@ -125,7 +125,7 @@ def run(settings: Calibrate) -> Calibration:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         request = rows_request(settings)
         tables = engine.read_tables(request)
-        run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
+        run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}", base.name))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
         LOGGER.info(f"loading {base.uri}")
@@ -591,7 +591,7 @@ def _log(
     """Log everything but the model to the run."""
     record = stored.record
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
-    metrics |= runs.report_metrics(record.fit_report, prefix="fit_")
+    metrics |= runs.fit_metrics(record.fit_report, alone=record.certify_report is None)
     if record.certify_report is not None:
         metrics |= runs.report_metrics(record.certify_report)
     if record.certificate is not None:
@@ -600,7 +600,8 @@ def _log(
     runs.log_metrics(metrics)
     page = calibration_report(record, tables, parts, settings.model_dump(), name, run_id)
     note = words.describe(record, page.facts, "More is in the artifact report.html.")
-    runs.set_tags(models.version_tags(stored, run_id), note)
+    digest = {"scrib.data_digest": record.fit_data.digest}
+    runs.set_tags(models.version_tags(stored, run_id) | digest, note)
     runs.log_rows(page.facts.table.records(), "classes.json")
     runs.log_row_hashes(parts.cases)
     documents, drawn = page_files(page)

@@ -69,7 +69,7 @@ def run(settings: Compare) -> Compared:
     base = find_base(settings.model_uri)
     request = rows_request(as_calibrate(settings))
     table = _with_trust(LocalEngine().read_tables(request).data, settings)
-    with runs.open_run(f"compare {base.name}") as run_id:
+    with runs.open_run(f"compare {base.name}", base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(table.some_rows(), table.record, settings.label, "compare")
         LOGGER.info(f"loading {base.uri}")

@@ -95,7 +95,7 @@ def run(settings: Evaluate) -> Evaluation:
             optional=["key", "weight"] if settings.group else ["key", "group", "weight"],
         )
         rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
-        run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}"))
+        run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}", record.base.name))
         runs.log_parameters(run_id, settings.model_dump())
         answered, overlap = rows.compare(uri, record, calibrated_by, "evaluate")
         done = Evaluation(

@@ -91,7 +91,7 @@ def run(settings: Gate) -> Gated:
             columns = {"key": record.key, "group": group}
             table = engine.read_table("data", settings.data, settings.label, **columns)
             rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
-        run_id = stack.enter_context(runs.open_run(f"gate {base.name}"))
+        run_id = stack.enter_context(runs.open_run(f"gate {base.name}", record.base.name))
         runs.log_parameters(run_id, settings.model_dump())
         mlflow.set_tag(runs.MODEL_URI, base.uri)
         if rows is not None:

@@ -102,7 +102,7 @@ def _answer_here(settings: Predict, request: answers.PredictRequest, output: Pat
     features = answers.check_columns(request, settings.data, source.columns)
     answers.check_free(output, overwrite=settings.overwrite)
     some_rows = next(source.batches(tables.SOME_ROWS))
-    with runs.open_run(f"predict {request.model.name}") as run_id:
+    with runs.open_run(f"predict {request.model.name}", request.record.base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         with answers.new_folder(output, overwrite=settings.overwrite) as folder:
             LOGGER.info(f"loading {request.model.uri}")
@@ -131,7 +131,7 @@ def _answer_in_spark(
         features = answers.check_columns(request, settings.data, tuple(frame.columns))
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
         digest, n_rows = digest_rows(frame)
-        with runs.open_run(f"predict {request.model.name}") as run_id:
+        with runs.open_run(f"predict {request.model.name}", request.record.base.name) as run_id:
             runs.log_parameters(run_id, settings.model_dump())
             LOGGER.info(f"loading {request.model.uri}, and {doing('spark', n_rows)}")
             answered = spark.with_answers(frame, features, request)

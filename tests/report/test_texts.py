@@ -38,12 +38,10 @@ def test_any_class_name_can_be_logged_as_a_metric(store):
 
 def test_metrics_of_the_fit_carry_a_prefix_and_the_names_promised():
     metrics = report_metrics(report_of(["a", "b"]), prefix="fit_")
-    by_class = (
-        "risk risk_upper risk_upper_kl miscoverage abstention n_certain top1_risk top1_risk_certain"
-    )
+    by_class = "risk risk_upper abstention top1_risk"
     overall = (
-        "abstention_rate chance_ambiguity size_ambiguity empty_rate overall_risk "
-        "overall_risk_upper overall_top1_risk overall_top1_risk_certain"
+        "abstention_rate size_ambiguity empty_rate overall_risk overall_risk_upper "
+        "overall_top1_risk"
     )
     expected = {f"fit_{name}/{label}" for name in by_class.split() for label in "ab"}
     assert set(metrics) == expected | {f"fit_{name}" for name in overall.split()}

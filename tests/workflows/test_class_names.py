@@ -10,7 +10,7 @@ from scrib_mlflow.errors import ScribError
 from scrib_mlflow.workflows.calibrate import summary
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline
 
-NAMES = dict(zip(CLASSES, ("default", "overall", "paid"), strict=True))
+NAMES = dict(zip(CLASSES, ("overall", "default", "paid"), strict=True))
 NAME = "models:/credit-scrib"
 
 
@@ -54,7 +54,8 @@ def test_classes_named_default_and_overall_are_certified_measured_and_gated(cred
     assert metrics["overall_p_value"] == by_name["overall (all classes)"]
     assert metrics["risk/overall"] == record.certify_report.by_class["overall"].risk
     assert metrics["overall_risk"] == record.certify_report.overall_risk
-    table = mlflow.load_table("classes.json", run_ids=[done.run_id])
+    place = mlflow.get_run(done.run_id).info.experiment_id
+    table = mlflow.MlflowClient().load_table(place, "classes.json", [done.run_id])
     assert [*table["class"]] == ["default", "overall", "paid"]
     assert "overall (all classes)  " in summary(done)
 
