@@ -11,9 +11,11 @@ import mlflow
 import pytest
 
 import scrib_mlflow
+from scrib_mlflow.report import page
 from scrib_mlflow.workflows.demo import HOST, free_port, stop
 from tests.conftest import copy_store, using
 from tests.models import draw_mixture, register_mixture
+from tests.report.test_report import draw, make, thresholds
 from tests.test_remote import wait_for
 
 playwright = pytest.importorskip(
@@ -133,6 +135,20 @@ def test_the_report_opens_from_disk_and_shows_the_certificate(site, browser, sch
     wide = visit.page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0
     visit.page.close()
+
+
+@pytest.mark.parametrize("width", [1300, 1000])
+def test_the_table_of_the_certificate_fits_on_the_page(browser, tmp_path, width):
+    scores, labels = draw(5, 20_000)
+    names = ("W", "N1 transitional sleep", "N2", "N3 slow wave sleep", "REM")
+    made = make(names, scores, labels, thresholds(*[0.27] * 5))
+    path = tmp_path / "report.html"
+    path.write_text(page.render(made, {}), encoding="utf-8")
+    shown = browser.new_page(viewport={"width": width, "height": 900})
+    shown.goto(path.as_uri())
+    hidden = shown.locator("#certificate .wide").evaluate("e => e.scrollWidth - e.clientWidth")
+    assert hidden == 0
+    shown.close()
 
 
 def test_the_report_is_shown_in_the_artifact_pane_of_mlflow(site, browser):
