@@ -15,6 +15,10 @@ class InvalidLabelsError(ScribError):
     """Labels or classes that cannot be used."""
 
 
+class MissingLabelsError(InvalidLabelsError):
+    """Rows without a label."""
+
+
 class InvalidTargetsError(ScribError):
     """Targets, penalties or weights of the loss that cannot be used."""
 

@@ -14,6 +14,8 @@ from tqdm import tqdm
 LONGEST_REASON = 300  # characters
 UNSAFE = re.compile(r"[^\w.\- ]")  # what MLflow refuses in a metric's name, and its separators
 LONGEST_NAME = 200  # characters of a class in a metric's name
+MOST_DECIMALS = 6  # of a percentage
+TINY = 1e-6  # of a percent: as good as 0
 MOST_LISTED = 12  # names in a hint
 
 
@@ -47,8 +49,44 @@ def safe_names(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def percent(rate: float) -> str:
-    """Return a rate in percent, a dash where it is undefined."""
-    return "-" if math.isnan(rate) else f"{100 * rate:.1f} %"
+    """Return a rate in percent, a dash where it is undefined.
+
+    One decimal is enough, but for rates so near 0 or 1 that they would look alike.
+    """
+    if math.isnan(rate):
+        return "-"
+    return f"{_written(rate, _decimals(rate))} %"
+
+
+def percents(*rates: float) -> list[str]:
+    """Return rates that are compared, with decimals enough to tell those apart that differ."""
+    known = {rate for rate in rates if not math.isnan(rate)}
+    texts: dict[float, str] = {}
+    for more in range(MOST_DECIMALS):
+        texts = {rate: f"{_written(rate, _decimals(rate) + more)} %" for rate in known}
+        if len({*texts.values()}) == len(known):
+            break
+    return [texts.get(rate, "-") for rate in rates]
+
+
+def _decimals(rate: float) -> int:
+    """Return the decimals of a percentage: one, and near 0 or 100 as many as two digits need."""
+    far = 100 * min(abs(rate), abs(1 - rate))
+    if far >= 1 or far < TINY:
+        return 1
+    return min(1 - math.floor(math.log10(far)), MOST_DECIMALS)
+
+
+def _written(rate: float, decimals: int) -> str:
+    """Return a percentage, without zeros at its end that say nothing."""
+    number, _, digits = f"{100 * rate:.{decimals}f}".partition(".")
+    return f"{number}.{digits.rstrip('0') or '0'}"
+
+
+def share_hint(number: float, before: str = "; ", *, low: float = 0.0) -> str:
+    """Return what a percentage may mean where a share below 1 is wanted, "" if nothing."""
+    share = number / 100
+    return f"{before}did you mean {share:g}?" if 1 <= number < 100 and share > low else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

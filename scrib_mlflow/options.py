@@ -340,7 +340,7 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "points": "number of targets in a sweep",
         "lowest": "lowest target of the sweep",
         "highest": "highest target of the sweep",
-        "repeats": "random splits into a half to fit and a half to measure",
+        "repeats": "random splits into a half to fit and a half to measure; all where fewer exist",
         "curves": "how many of these splits also get accuracy-ambiguity curves; each takes as "
         "long as several splits, and 0 draws none",
     },
@@ -417,7 +417,8 @@ VALUE_NOTES = {
     "in the folder where you stand, also under mlflow run",
     "FOLDER": "a path; a relative one starts in the folder where you stand, also under mlflow run",
     "NUMBER|YAML|FILE": "a number for all classes, inline YAML such as "
-    "'{N1: 0.2, default: 0.1}', or a YAML file",
+    "'{N1: 0.2, default: 0.1}', or a YAML file; default means all classes that are not named, and "
+    "=default a class of that name",
     "YAML|FILE": "inline YAML, or a YAML file",
     "NAMES": "'W,N1,N2', inline YAML such as '[W, N1, N2]', or a YAML file",
 }

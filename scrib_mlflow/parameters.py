@@ -11,9 +11,10 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.messages import nearest
+from scrib_mlflow.messages import nearest, share_hint
 from scrib_mlflow.options import Settings
 
 Kind = TypeVar("Kind", bound=Settings)
@@ -114,4 +115,13 @@ def _message(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{place} is missing; it has no default"
     problem = first["msg"][0].lower() + first["msg"][1:]
-    return f"{place} is {first['input']!r}, but {problem}"
+    return f"{place} is {first['input']!r}, but {problem}{_hint(first, place)}"
+
+
+def _hint(problem: ErrorDetails, place: str) -> str:
+    """Return what a number may mean that is too high for a share."""
+    limits = problem.get("ctx", {})
+    if 1 not in {limits.get("lt"), limits.get("le")}:
+        return ""
+    lowest = 0.5 if place == "confidence" else 0.0
+    return share_hint(float(problem["input"]), low=lowest)

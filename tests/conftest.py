@@ -33,8 +33,8 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # four processes that nobody needs
 os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
-for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_RUN_ID"):
-    os.environ.pop(name, None)
+for name in ("TRACKING_URI", "REGISTRY_URI", "RUN_ID", "EXPERIMENT_ID", "EXPERIMENT_NAME"):
+    os.environ.pop(f"MLFLOW_{name}", None)
 
 
 LONG = ("test_project", "test_browser", "test_remote", "test_serve", "spark", "reproduce")
@@ -156,6 +156,7 @@ def using(uri, folder):
         while mlflow.active_run():
             mlflow.end_run()
         mlflow.set_tracking_uri(before[0])
+        os.environ.pop("MLFLOW_EXPERIMENT_ID", None)  # of `mlflow.set_experiment`
         os.chdir(before[1])
 
 

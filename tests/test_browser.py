@@ -11,9 +11,11 @@ import mlflow
 import pytest
 
 import scrib_mlflow
+from scrib_mlflow.report import page
 from scrib_mlflow.workflows.demo import HOST, free_port, stop
 from tests.conftest import copy_store, using
 from tests.models import draw_mixture, register_mixture
+from tests.report.test_report import draw, make, thresholds
 from tests.test_remote import wait_for
 
 playwright = pytest.importorskip(
@@ -135,10 +137,26 @@ def test_the_report_opens_from_disk_and_shows_the_certificate(site, browser, sch
     visit.page.close()
 
 
+@pytest.mark.parametrize("width", [1300, 1000])
+def test_the_table_of_the_certificate_fits_on_the_page(browser, tmp_path, width):
+    scores, labels = draw(5, 20_000)
+    names = ("W", "N1 transitional sleep", "N2", "N3 slow wave sleep", "REM")
+    made = make(names, scores, labels, thresholds(*[0.27] * 5))
+    path = tmp_path / "report.html"
+    path.write_text(page.render(made, {}), encoding="utf-8")
+    shown = browser.new_page(viewport={"width": width, "height": 900})
+    shown.goto(path.as_uri())
+    hidden = shown.locator("#certificate .wide").evaluate("e => e.scrollWidth - e.clientWidth")
+    assert hidden == 0
+    shown.close()
+
+
 def test_the_report_is_shown_in_the_artifact_pane_of_mlflow(site, browser):
     address, done, folder = site
     visit = Visit(browser)
-    visit.page.goto(f"{address}/#/experiments/0/runs/{done.run_id}/artifacts/report.html")
+    run = mlflow.MlflowClient(address).get_run(done.run_id).info
+    place = f"experiments/{run.experiment_id}/runs/{done.run_id}"
+    visit.page.goto(f"{address}/#/{place}/artifacts/report.html")
     pane = visit.page.wait_for_selector("iframe", timeout=SECONDS).content_frame()
     pane.wait_for_selector("#certificate-table", timeout=SECONDS)
     assert [row[:10] for row in certificate_cells(pane)] == stored_cells(done, folder)

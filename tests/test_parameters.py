@@ -60,6 +60,17 @@ def test_empty_text_means_not_given():
     ("values", "words"),
     [
         ({"risk_targets": "2"}, "risk_targets is '2', but input should be less than 1"),
+        ({"risk_targets": "10"}, "risk_targets is '10', but input should be less than 1; did you"),
+        ({"risk_targets": 10}, "did you mean 0.1?"),
+        ({"risk_targets": "{N1: 20, default: 0.1}"}, "risk_targets.N1 is '20', but input should"),
+        ({"risk_targets": "{N1: 20, default: 0.1}"}, "did you mean 0.2?"),
+        ({"risk_groups": {"g": (["a"], 2.5)}}, "did you mean 0.025?"),
+        ({"overall_target": "5"}, "did you mean 0.05?"),
+        (
+            {"confidence": "95"},
+            "confidence is '95', but input should be less than 1; did you mean 0.95?",
+        ),
+        ({"certify_fraction": 70}, "did you mean 0.7?"),
         ({"risk_targets": "nothing"}, "neither a number, nor inline YAML"),
         ({"risk_targets": "{a: 0.1, a: 0.2}"}, "names 'a' more than once"),
         ({"risk_targets": "{a: x}"}, "risk_targets.a is 'x'"),
@@ -76,3 +87,18 @@ def test_what_is_wrong_is_said_with_the_name_and_the_value(values, words):
     with pytest.raises(InvalidSettingsError) as error:
         read(**values)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("confidence", 1), ("confidence", 30), ("risk_targets", 250), ("seed", -1)]
+)
+def test_a_hint_is_given_only_where_the_share_would_do(name, value):
+    with pytest.raises(InvalidSettingsError) as error:
+        read(**{name: value})
+    assert "did you mean" not in str(error.value)
+
+
+def test_the_class_default_can_be_written_in_yaml():
+    wanted = {"=default": 0.05, "default": 0.1}
+    for text in ("{=default: 0.05, default: 0.1}", '{"=default": 0.05, default: 0.1}'):
+        assert read(risk_targets=text).risk_targets == wanted

@@ -11,6 +11,7 @@ from scrib_mlflow import options
 from scrib_mlflow.core.studies import Curve, draw_frontier
 from scrib_mlflow.core.studies.compare import Trial
 from scrib_mlflow.synthetic import draw_scores
+from tests.models import CLASSES
 
 NAMES = [
     "Calibration",
@@ -162,7 +163,7 @@ FIELDS = {
     "Compared": "run_id model_uri data comparison",
     "Comparison": """
         classes targets overall_target sgr_target n_rows n_groups repeats methods skipped trials
-        curves
+        curves all_splits
     """,
     "Explored": "run_id model_uri data use frontier",
     "TargetFrontier": """
@@ -211,9 +212,19 @@ OPTIONS = {
     "Demo": "folder",
 }
 TAGS = """
-    scrib.base_model scrib.base_version scrib.certified scrib.confidence scrib.run_id
-    scrib.data_digest scrib.certificate_digest scrib.mode scrib.rule scrib.schema_version
+    scrib.base_model scrib.base_version scrib.certified scrib.confidence scrib.rule scrib.run_id
+    scrib.certificate_digest
 """
+GATE_TAGS = """
+    scrib.gate scrib.gate_run_id scrib.gate_reasons scrib.gate_allow_overlap
+    scrib.previous_champion
+"""
+METRICS = """
+    certified p_value abstention_rate empty_rate size_ambiguity overall_risk overall_risk_upper
+    overall_top1_risk cost_rate abstention_bound abstention_bound_at_risks
+    fit_loss fit_abstention_rate fit_overall_risk
+"""
+CLASS_METRICS = "risk risk_upper abstention top1_risk p_value"
 ARTIFACTS = """
     classes.json description.md figures/classes.png figures/confusion.png figures/risk_coverage.png
     figures/sets.png figures/thresholds.png report.html rows.parquet scrib.json
@@ -269,6 +280,21 @@ def test_tags_and_served_columns_are_those_promised(calibrated):
     assert sorted(version.tags) == sorted(TAGS.split())
     outputs = mlflow.models.get_model_info(calibrated.model_uri).signature.outputs
     assert outputs.input_names() == SERVED.split()
+
+
+def test_a_version_that_passed_a_gate_has_a_dozen_tags(certified):
+    scrib_mlflow.gate("models:/base-scrib/1")
+    found = mlflow.MlflowClient().get_model_version("base-scrib", "1").tags
+    assert sorted(found) == sorted([*TAGS.split(), *GATE_TAGS.split()])
+    assert len(found) <= 12
+
+
+def test_metrics_of_a_calibration_are_those_promised(certified):
+    version = mlflow.MlflowClient().get_model_version("base-scrib", "1")
+    found = mlflow.get_run(version.tags["scrib.run_id"]).data.metrics
+    by_class = [f"{name}/{each}" for name in CLASS_METRICS.split() for each in CLASSES]
+    assert sorted(found) == sorted([*METRICS.split(), *by_class])
+    assert len(METRICS.split()) + 5 * len(CLASS_METRICS.split()) <= 40  # of five classes
 
 
 def test_artifacts_of_a_calibration_are_those_promised(calibrated):

@@ -24,4 +24,4 @@ with mlflow.start_run(run_name="train digits"):
 validation.to_parquet("validation.parquet")
 test.to_parquet("test.parquet")
 accuracy = model.score(test.drop(columns="digit"), test["digit"])
-print(f"right on {accuracy:.1%} of {len(test)} test rows when it must always answer")
+print(f"right on {100 * accuracy:.1f} % of {len(test)} test rows when it must always answer")

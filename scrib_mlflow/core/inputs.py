@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from scrib_mlflow import errors
-from scrib_mlflow.messages import _listed
+from scrib_mlflow.messages import _listed, share_hint
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -42,6 +42,10 @@ MOST_THREADS = 8
 MOST_WEIGHT = 1e100
 BLOCK_ROWS = 65_536
 MOST_IN_MEMORY = 2**26  # bytes of an array; a larger one lies in a temporary file
+WITHOUT_LABEL = (
+    "drop them; or let them draw the path, which needs no labels: path_data of calibrate, "
+    "path_scores in Python"
+)
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 
@@ -53,7 +57,8 @@ def as_number(name: str, value: object, *, low: float, high: float) -> float:
         raise errors.ScribError(f"{name} is {value!r}, but must be a number") from error
     if not low < number < high:
         limits = f"lie between {low:g} and {high:g}" if high < np.inf else f"be above {low:g}"
-        raise errors.ScribError(f"{name} must {limits}, got {number:g}")
+        hint = share_hint(number, low=low) if high == 1 else ""
+        raise errors.ScribError(f"{name} must {limits}, got {number:g}{hint}")
     return number
 
 
@@ -204,6 +209,11 @@ def is_missing(value: object) -> bool:
     """Return whether a value is None or differs from itself: NaN, NaT, pandas.NA."""
     differs = value != value  # noqa: PLR0124
     return value is None or not isinstance(differs, bool | np.bool_) or bool(differs)
+
+
+def is_blank(value: object) -> bool:
+    """Return whether a value is missing, or a text without letters; no class is called so."""
+    return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
 def count_up(codes: NDArray[np.intp]) -> Ints:
@@ -391,11 +401,6 @@ def check_classes(classes: Sequence[object] | None, k: int) -> tuple[str, ...]:
         raise errors.InvalidLabelsError(
             f"a class is named {next(n for n in names if not n.strip())!r}; give it a name"
         )
-    if "default" in names:
-        raise errors.InvalidLabelsError(
-            "a class is named 'default', the word for all classes without a target of their own; "
-            "rename it"
-        )
     return names
 
 
@@ -424,6 +429,12 @@ def check_labels(labels: ArrayLike, classes: tuple[str, ...], n: int) -> NDArray
         indices = np.array(meant, dtype=np.int64)[inverse]
     unknown = np.flatnonzero(indices < 0)
     if len(unknown):
+        empty = [row for row in unknown.tolist() if is_blank(array[row : row + 1].tolist()[0])]
+        if empty:
+            raise errors.MissingLabelsError(
+                f"{len(empty):,} of {n:,} rows {'have' if len(empty) > 1 else 'has'} no label, the "
+                f"first is row {empty[0]:,}, counted from 0; {WITHOUT_LABEL}"
+            )
         row = unknown[0]
         raise errors.InvalidLabelsError(
             f"labels[{row}] is {array[row:][:1].tolist()[0]!r}, which is no class; use a class "

@@ -2,6 +2,9 @@
 
 A constraint is a rate over the rows of some classes. Constraints on risks are claims: what a
 certificate proves.
+
+In a mapping by class `default` is the word for all classes without a number of their own. A class
+may be called so too: `=default` is that class, in mappings only.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import numpy as np
 
 from scrib_mlflow.core.inputs import Floats, Ints
 from scrib_mlflow.errors import InvalidTargetsError
-from scrib_mlflow.messages import nearest
+from scrib_mlflow.messages import nearest, share_hint
 
 RuleName = Literal["thresholds", "optimal"]
 AnswerName = Literal["top", "any"]  # the class with the highest score only, or any class
 Kind = Literal["risk", "miscoverage", "abstention"]
 Target = float | Mapping[str, float]
 DEFAULT, OVERALL = "default", "overall"
+CLASS_DEFAULT = f"={DEFAULT}"  # in a mapping: the class of that name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +74,42 @@ def claim_members(constraints: Sequence[Constraint], k: int) -> Ints:
     return np.array(members, dtype=np.int64).reshape(-1, k)
 
 
-def own_targets(risk_targets: Target | None) -> frozenset[str]:
-    """Return the classes whose target is given by name."""
-    return frozenset(map(str, risk_targets)) if isinstance(risk_targets, Mapping) else frozenset()
+def overall_name(classes: Sequence[str]) -> str:
+    """Return the name of the claim about all classes together, one that no class has."""
+    name = OVERALL
+    while name in classes:
+        name = f"{name} (all classes)"
+    return name
 
 
-def as_given(by_class: Mapping[str, float], risk_targets: Target | None) -> Target | None:
+def own_targets(by_name: Target | None) -> frozenset[str]:
+    """Return the classes whose number is given by name."""
+    if not isinstance(by_name, Mapping):
+        return frozenset()
+    names = {str(name) for name in by_name} - {DEFAULT}
+    return frozenset(DEFAULT if name == CLASS_DEFAULT else name for name in names)
+
+
+def as_written(by_class: Mapping[str, float]) -> dict[str, float]:
+    """Return numbers by class as a mapping of an option has them."""
+    return {CLASS_DEFAULT if n == DEFAULT else n: number for n, number in by_class.items()}
+
+
+def as_given(
+    by_class: Mapping[str, float], risk_targets: Target | None, classes: Sequence[str]
+) -> Target | None:
     """Return targets of classes by name where they were given so, the others by default."""
     if not by_class:
         return None
     named = own_targets(risk_targets)
     usual = Counter(target for name, target in by_class.items() if name not in named)
     default = usual.most_common(1)[0][0] if usual else None
-    own = {n: t for n, t in by_class.items() if n in named or t != default}
-    return own if default is None else own | {DEFAULT: default}
+    own = as_written({n: t for n, t in by_class.items() if n in named or t != default})
+    if default is None:
+        return own
+    if DEFAULT in classes:  # which the word alone would leave open
+        own.setdefault(CLASS_DEFAULT, default)
+    return own | {DEFAULT: default}
 
 
 def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constraint, ...]:
@@ -100,7 +126,7 @@ def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constr
     ]
     if targets.overall_target is not None:
         target = _rate("overall_target", targets.overall_target)
-        wanted.append((OVERALL, "risk", tuple(range(len(classes))), target))
+        wanted.append((overall_name(classes), "risk", tuple(range(len(classes))), target))
     for name, (members, value) in groups.items():
         option = f"risk_groups[{name!r}]"
         wanted.append((name, "risk", known_classes(option, members, classes), _rate(option, value)))
@@ -122,8 +148,8 @@ def make_constraints(targets: Targets, classes: tuple[str, ...]) -> tuple[Constr
             kind=what,
             classes=members,
             target=target,
-            penalty=costs.get(name, costs[DEFAULT]),
-            two_sided_penalty=both.get(name, both[DEFAULT]),
+            penalty=costs[name],
+            two_sided_penalty=both[name],
         )
         for name, what, members, target in wanted
     )
@@ -141,12 +167,31 @@ def by_name(option: str, value: Target | None, classes: tuple[str, ...]) -> dict
         raise InvalidTargetsError(
             f"{option} names a class twice: {list(value)} are the same as text"
         )
-    rest = named.pop(DEFAULT, None)
+    named, rest = _split(option, named, classes)
     known_classes(option, list(named), classes)
     rates = {name: _rate(f"{option}[{name!r}]", rate) for name, rate in named.items()}
     if rest is not None:
         rates = dict.fromkeys(classes, _rate(f"{option}['default']", rest)) | rates
     return {j: rates[name] for j, name in enumerate(classes) if name in rates}
+
+
+def _split(
+    option: str, named: Mapping[str, float], classes: Sequence[str]
+) -> tuple[dict[str, float], float | None]:
+    """Return what a mapping says of each class that it names, and what of the others."""
+    own, rest = dict(named), named.get(DEFAULT)
+    own.pop(DEFAULT, None)
+    if DEFAULT not in classes:
+        return own, rest
+    if CLASS_DEFAULT in own:
+        own[DEFAULT] = own.pop(CLASS_DEFAULT)
+    elif rest is not None and {*classes} - {*own} != {DEFAULT}:
+        raise InvalidTargetsError(
+            f"{option} has {DEFAULT!r}, which is a class here, and the word for all classes that "
+            f"are not named; write {CLASS_DEFAULT!r} for the class, and {DEFAULT!r} beside it for "
+            "the others"
+        )
+    return own, rest
 
 
 def enforced(targets: Target, classes: tuple[str, ...], waive: Sequence[str]) -> dict[str, float]:
@@ -173,27 +218,32 @@ def _rate(option: str, value: object) -> float:
     number = _number(option, value)
     if not 0 < number < 1:
         raise InvalidTargetsError(
-            f"{option} is {number:g}, but a target lies between 0 and 1; 0.1 allows 10 %"
+            f"{option} is {number:g}, but a target lies between 0 and 1; "
+            f"{share_hint(number, '') or '0.1 allows 10 %'}"
         )
     return number
 
 
 def _amounts(option: str, value: Target, names: Collection[str]) -> dict[str, float]:
-    """Return amounts by name, among them the default."""
+    """Return the amount of every name."""
     named = value if isinstance(value, Mapping) else {DEFAULT: value}
     amounts = {str(name): _number(f"{option}[{name!r}]", amount) for name, amount in named.items()}
     if DEFAULT not in amounts:
         raise InvalidTargetsError(f"{option} has no 'default'; add one, such as 'default': 1e4")
+    known = [*names, *([CLASS_DEFAULT] if DEFAULT in names else [])]
     for name, amount in amounts.items():
-        if name != DEFAULT and name not in names:
+        if name != DEFAULT and name not in known:
             raise InvalidTargetsError(
-                f"{option} names {name!r}, no class and no group; {nearest(name, names)}"
+                f"{option} names {name!r}, no class and no group; {nearest(name, known)}"
             )
         if not 0 <= amount < float("inf"):
             raise InvalidTargetsError(
                 f"{option}[{name!r}] is {amount:g}, but must be finite and not negative"
             )
-    return amounts
+    rest = amounts.pop(DEFAULT)
+    if DEFAULT in names:
+        amounts[DEFAULT] = amounts.pop(CLASS_DEFAULT, rest)
+    return dict.fromkeys(names, rest) | amounts
 
 
 def _number(option: str, value: object) -> float:
@@ -205,11 +255,7 @@ def _number(option: str, value: object) -> float:
 
 def _groups(targets: Targets, classes: tuple[str, ...]) -> dict[str, tuple[Sequence[str], float]]:
     """Return the risk groups, each the names of its classes and its target."""
-    taken = {*classes, DEFAULT, OVERALL}
-    if targets.overall_target is not None and OVERALL in classes:
-        raise InvalidTargetsError(
-            f"a class is named {OVERALL!r}, the word for the overall target; rename it"
-        )
+    taken = {*classes, DEFAULT, CLASS_DEFAULT, OVERALL, overall_name(classes)}
     groups = {}
     for name, group in dict(targets.risk_groups or {}).items():
         try:
@@ -224,7 +270,8 @@ def _groups(targets: Targets, classes: tuple[str, ...]) -> dict[str, tuple[Seque
             )
         if str(name) in taken:
             raise InvalidTargetsError(
-                f"risk_groups names {name!r}, which means something else; take another name"
+                f"risk_groups has a group named {name!r}, which is a class or a word for classes; "
+                "take another name"
             )
         groups[str(name)] = members, value
     return groups

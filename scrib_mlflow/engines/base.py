@@ -18,7 +18,7 @@ from scrib_mlflow.core.groups import GroupTest, typical_rows
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import ClassReport, SetReport, report_counts, rounded_report
 from scrib_mlflow.core.rules import Rule
-from scrib_mlflow.core.targets import OVERALL, Targets, make_constraints
+from scrib_mlflow.core.targets import Targets, make_constraints, overall_name
 from scrib_mlflow.records import DataRecord, RiskGroup, ScoreSource, group_targets
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
@@ -90,7 +90,7 @@ def report_sets(
     bounds = {claim.name: claim.risk_upper for claim in certificate.claims}
     return replace(
         report,
-        overall_risk_upper=bounds[OVERALL],
+        overall_risk_upper=bounds[overall_name(classes)],
         by_class=_with_bounds(report.by_class, bounds),
         by_risk_group=_with_bounds(report.by_risk_group, bounds),
     )

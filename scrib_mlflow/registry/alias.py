@@ -22,9 +22,8 @@ from scrib_mlflow.records import Base
 from scrib_mlflow.results import Decision
 
 # Tags of a version, which say what the last gate decided about it.
-GATE, RUN_ID, AT = "scrib.gate", "scrib.gate_run_id", "scrib.gate_at"
-REASONS, DIGEST = "scrib.gate_reasons", "scrib.gate_data_digest"
-CONFIDENCE, OVERLAP = "scrib.gate_confidence", "scrib.gate_allow_overlap"
+GATE, RUN_ID = "scrib.gate", "scrib.gate_run_id"
+REASONS, OVERLAP = "scrib.gate_reasons", "scrib.gate_allow_overlap"
 PREVIOUS = "scrib.previous_champion"
 ERROR = "error"  # in place of passed or failed, where the alias could not be moved
 MOST_CHARACTERS = 4000  # of a tag
@@ -71,9 +70,6 @@ def _tags(decision: Decision, run_id: str) -> dict[str, str]:
     fresh = decision.fresh
     tags = {
         RUN_ID: run_id,
-        AT: decision.decided_at,
-        CONFIDENCE: f"{decision.policy.confidence:g}",
-        DIGEST: fresh.data.digest if fresh is not None else "",
         REASONS: "; ".join(failed)[:MOST_CHARACTERS],
         OVERLAP: str(decision.policy.allow_overlap).lower() if fresh is not None else "",
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import tempfile
@@ -227,31 +226,17 @@ def try_model(model_uri: str, rows: Any, expected: Sequence[Sequence[str]]) -> N
 
 
 def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
-    """Return the tags of a registered version."""
+    """Return the tags of a registered version; a gate adds a few, and scrib.json says the rest."""
     record, text = stored
     return {
         "scrib.base_model": record.base.name,
         "scrib.base_version": record.base.version or record.base.model_id,
         "scrib.certified": str(record.certified).lower(),
         "scrib.confidence": f"{record.confidence:g}",
-        "scrib.run_id": run_id,
-        "scrib.data_digest": record.fit_data.digest,
-        CERTIFICATE_DIGEST: seal(text),
-        "scrib.mode": record.mode,
         "scrib.rule": record.rule.kind,
-        "scrib.schema_version": str(json.loads(text)["schema_version"]),
-        **_group_tags(record),
+        "scrib.run_id": run_id,
+        CERTIFICATE_DIGEST: seal(text),
     }
-
-
-def _group_tags(record: SetClassifier) -> dict[str, str]:
-    """Return how the certificate counts groups, where rows come in groups."""
-    certificate = record.certificate
-    if certificate is None or certificate.group_test is None:
-        return {}
-    counted = {"cap": certificate.group_cap, "max_rows": certificate.max_group_rows}
-    known = {f"scrib.group_{name}": str(n) for name, n in counted.items() if n is not None}
-    return {"scrib.group": str(record.group), "scrib.group_test": certificate.group_test, **known}
 
 
 def register(

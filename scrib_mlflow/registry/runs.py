@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from mlflow.data.meta_dataset import MetaDataset
 from mlflow.data.pandas_dataset import PandasDataset, from_pandas
+from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
@@ -24,30 +25,25 @@ from scrib_mlflow import errors, messages
 from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.core.targets import OVERALL
+from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.records import Base, DataRecord
 from scrib_mlflow.registry import ledger
 
-REPORT_METRICS = (
+REPORT_METRICS = (  # what people compare; the rest is in the JSON of a report
     "abstention_rate",
-    "chance_ambiguity",
-    "size_ambiguity",
     "empty_rate",
+    "size_ambiguity",
     "overall_risk",
     "overall_risk_upper",
     "overall_top1_risk",
-    "overall_top1_risk_certain",
 )
 CLASS_METRICS = {  # and the fields of a class's report
     "risk": "risk",
     "risk_upper": "risk_upper",
-    "risk_upper_kl": "risk_upper_kl",
-    "miscoverage": "miscoverage",
     "abstention": "abstention_rate",
-    "n_certain": "n_certain",
     "top1_risk": "top1_risk",
-    "top1_risk_certain": "top1_risk_certain",
 }
+BESIDE = ("abstention_rate", "overall_risk")  # of fit rows, where other rows are measured as well
 ROW_HASHES = "rows.parquet"
 NOTE = "mlflow.note.content"  # tag of a run's description
 MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured something
@@ -55,20 +51,52 @@ NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrat
 
 
 @contextmanager
-def open_run(name: str) -> Iterator[str]:
-    """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one."""
+def open_run(name: str, classifier: str = "") -> Iterator[str]:
+    """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one.
+
+    A new one stands in the experiment of the classifier, unless another is chosen.
+    """
     with ExitStack() as stack:
         try:
             run = mlflow.active_run()
-            if run is None:
-                started = None if "MLFLOW_RUN_ID" in os.environ else name
-                run = stack.enter_context(mlflow.start_run(run_name=started))
+            if run is None and "MLFLOW_RUN_ID" in os.environ:
+                run = stack.enter_context(mlflow.start_run())
+            elif run is None:
+                place = experiment_of(classifier)
+                run = stack.enter_context(mlflow.start_run(run_name=name, experiment_id=place))
             tags = mlflow.get_run(run.info.run_id).data.tags
             if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
-                run = stack.enter_context(mlflow.start_run(run_name=name, nested=True))
+                run = stack.enter_context(_start_inside(run, name))
         except (MlflowException, OSError) as error:
             raise errors.StoreError(f"no run can be started: {messages.reason(error)}") from error
         yield str(run.info.run_id)
+
+
+def _start_inside(run: Run, name: str) -> mlflow.ActiveRun:
+    """Start a run inside another, in the same experiment whatever is chosen for others."""
+    return mlflow.start_run(run_name=name, nested=True, experiment_id=run.info.experiment_id)
+
+
+def experiment_of(classifier: str) -> str | None:
+    """Return the id of a classifier's experiment, and make it if it is new.
+
+    None leaves the choice to MLflow: where the user has chosen (`mlflow.set_experiment` sets the
+    same variable), where names are paths, and where that experiment was deleted.
+    """
+    chosen = any(name in os.environ for name in ("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"))
+    if chosen or not classifier or mlflow.get_tracking_uri().startswith("databricks"):
+        return None
+    name = f"{classifier}-scrib"
+    found = mlflow.get_experiment_by_name(name)
+    if found is None:
+        with suppress(MlflowException):  # somebody else was faster, or nobody may make one
+            return str(mlflow.create_experiment(name))
+        found = mlflow.get_experiment_by_name(name)
+    return (
+        str(found.experiment_id)
+        if found and found.lifecycle_stage == LifecycleStage.ACTIVE
+        else None
+    )
 
 
 @contextmanager
@@ -180,18 +208,26 @@ def report_metrics(report: SetReport, *, prefix: str = "") -> dict[str, float]:
     return values
 
 
+def fit_metrics(report: SetReport, *, alone: bool) -> dict[str, float]:
+    """Return metrics of the fit rows: all where these are measured alone, else a few."""
+    if alone:
+        return report_metrics(report, prefix="fit_")
+    return {f"fit_{name}": float(getattr(report, name)) for name in BESIDE}
+
+
 def certificate_metrics(
     certificate: Certificate, classes: Sequence[str], *, prefix: str = ""
 ) -> dict[str, float]:
     """Return p-values by class and of the whole."""
-    others = [c.name for c in certificate.claims if c.name not in {*classes, OVERALL}]
+    overall = overall_name(classes)
+    others = [c.name for c in certificate.claims if c.name not in {*classes, overall}]
     names = [*classes, *others]
     safe = dict(zip(names, messages.safe_names(names), strict=True))
     values = {f"{prefix}p_value": certificate.p_value}
     for claim in certificate.claims:
         if claim.name in safe:
             values[f"{prefix}p_value/{safe[claim.name]}"] = claim.p_value
-        elif claim.name == OVERALL:
+        elif claim.name == overall:
             values[f"{prefix}overall_p_value"] = claim.p_value
     return values
 
@@ -220,7 +256,8 @@ def log_rows(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 
 def log_child(name: str, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
     """Log a run inside the active one, so that the MLflow UI can compare it with its siblings."""
-    with mlflow.start_run(run_name=name, nested=True):
+    active = mlflow.active_run()
+    with mlflow.start_run(run_name=name) if active is None else _start_inside(active, name):
         mlflow.log_params(dict(params))
         log_metrics(metrics)
 
@@ -261,6 +298,14 @@ def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure
         mlflow.log_text(text, path)
     for path, figure in figures.items():
         mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
+
+
+def place_of(run_id: str) -> tuple[str, str, str]:
+    """Return a run's id, its store and its experiment, "" where the store no longer answers."""
+    experiment_id = ""
+    with suppress(MlflowException, OSError):
+        experiment_id = str(mlflow.get_run(run_id).info.experiment_id)
+    return run_id, mlflow.get_tracking_uri(), experiment_id
 
 
 def read_tags(run_id: str) -> dict[str, str] | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.reports import ClassReport, SetReport
-from scrib_mlflow.core.targets import OVERALL
+from scrib_mlflow.core.targets import overall_name
 
 WITHIN, ABOVE, EXCEEDED = "bound within target", "bound above target", "risk above target"
 UNPROVED = "nothing proved"
@@ -132,10 +132,10 @@ def class_table(
     """
     measured = report.by_class | (report.by_risk_group if certificate is None else {})
     rows = [_measured(name, each, targets.get(name, NAN)) for name, each in measured.items()]
-    k = len(report.by_class)
+    k, overall = len(report.by_class), overall_name(report.classes)
     if certificate is None and overall_target is not None:
         rates = report.overall_risk, report.overall_risk_upper, overall_target
-        rows.append(_overall(_row(OVERALL, report, *rates), report))
+        rows.append(_overall(_row(overall, report, *rates), report))
     rows = [replace(row, proves=proves) for row in rows]
     if certificate is None:
         return ClassTable(tuple(replace(row, status=_status(row, refuted)) for row in rows), k)
@@ -149,7 +149,7 @@ def class_table(
             row = _row(claim.name, claim, claim.risk, claim.risk_upper, claim.target)
             if claim.name in report.by_risk_group:
                 row = _measured(claim.name, report.by_risk_group[claim.name], claim.target)
-            elif claim.name == OVERALL:
+            elif claim.name == overall:
                 row = _overall(row, report)
             rows.append(_claimed(row, claim))
     return ClassTable(tuple(rows), k)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
+import logging
 import math
 import re
 import warnings
 import xml.etree.ElementTree as ET  # reads what matplotlib has just written
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from scrib_mlflow.core.reports import RiskCoverage, SetCount
@@ -22,6 +26,8 @@ from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
 from scrib_mlflow.report.facts import ClassTable
 from scrib_mlflow.report.words import LONGEST, clipped, listed
 from scrib_mlflow.serving import answer_values
+
+LOGGER = logging.getLogger(__name__)
 
 MOST_CLASSES = 20
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told apart by all eyes
@@ -34,13 +40,91 @@ NUMBERED = 12  # classes up to which there is room for counts
 COLOURS = {BLACK: "currentColor", BLUE: "var(--blue)", ORANGE: "var(--orange)", GREY: "var(--grey)"}
 SPACE = re.compile(r"\{.*?\}")
 LEFT_OUT = {"metadata", "style"}
+FONTS = (
+    "Noto Sans",
+    "Source Han",
+    "WenQuanYi",
+    "IPA",
+    "Droid",
+    "Microsoft",
+    "PingFang",
+    "Hiragino",
+)
+NO_FONTS = ("Last Resort", "STIX", "cm", "DejaVu Math")  # boxes, and letters of formulas
+
+
+class LetteredFigure(Figure):
+    """A figure that takes each letter from whichever installed font has it.
+
+    Letters that none has are written as their code, but for SVG: a browser has more fonts.
+    """
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        """Save the figure."""
+        drawn = self.findobj(Text)
+        letters = frozenset("".join(text.get_text() for text in drawn))
+        fonts = {letter: font_of(letter) for letter in letters if not letter.isascii()}
+        others = sorted({font for font in fonts.values() if font})
+        for text in drawn if others else []:
+            text.set_fontfamily([*text.get_fontfamily(), *others])
+        lacking = "".join(sorted(letter for letter, font in fonts.items() if font is None))
+        if lacking and options.get("format") != "svg":
+            self._write_codes(lacking)
+        super().savefig(fname, **options)
+
+    def _write_codes(self, lacking: str) -> None:
+        """Write letters that no font has as their codes."""
+        codes = {ord(letter): f"U+{ord(letter):04X} " for letter in lacking}
+        for axis in (axis for axes in self.axes for axis in (axes.xaxis, axes.yaxis)):
+            labels = [label.get_text() for label in axis.get_ticklabels()]
+            if {*"".join(labels)} & {*lacking}:  # which an axis would write anew from its names
+                axis.set_ticks(
+                    axis.get_ticklocs(), [label.translate(codes).strip() for label in labels]
+                )
+        for text in self.findobj(Text):
+            text.set_text(text.get_text().translate(codes).strip())
+        tell_lacking(lacking)
+
+
+@cache
+def tell_lacking(letters: str) -> None:
+    """Say once that letters have no font."""
+    LOGGER.info(
+        f"no installed font has {letters[:LONGEST]!r}: figures show codes in place of letters, and "
+        "report.html the letters; install a font that has them, such as fonts-noto-cjk"
+    )
+
+
+@cache
+def font_of(letter: str) -> str | None:
+    """Return a font that has a letter, "" for the usual one, None where no font has it."""
+    if _has(font_manager.findfont(font_manager.FontProperties()), letter):
+        return ""
+    fonts = [(font.name, font.fname) for font in font_manager.fontManager.ttflist]
+    likely = sorted(fonts, key=lambda font: not font[0].startswith(FONTS))
+    for name, path in likely:
+        if not name.startswith(NO_FONTS) and _has(path, letter):
+            return name
+    for path in sorted({*font_manager.findSystemFonts()} - {path for _, path in fonts}):
+        if _has(path, letter):  # installed since matplotlib has made its list
+            font_manager.fontManager.addfont(path)
+            return str(font_manager.FontProperties(fname=path).get_name())
+    return None
+
+
+def _has(path: str, letter: str) -> bool:
+    """Return whether a font has a letter."""
+    try:
+        return bool(font_manager.get_font(path).get_char_index(ord(letter)))
+    except (OSError, RuntimeError):  # gone since matplotlib has listed it, or no font
+        return False
 
 
 def new_figure(
     size: tuple[float, float], title: str = "", *shape: int, **options: Any
 ) -> tuple[Figure, Any]:
     """Return a figure and its axes: one, or an array of `shape` with the options of `subplots`."""
-    figure = Figure(figsize=size, layout="constrained")
+    figure = LetteredFigure(figsize=size, layout="constrained")
     if title:
         figure.suptitle(title, fontsize=11)
     return figure, figure.subplots(*shape, **options)
@@ -90,7 +174,7 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with so many small panels in rows."""
     down = math.ceil(count / across)
-    figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
+    figure = LetteredFigure(figsize=(size[0], size[1] * down), layout="constrained")
     figure.suptitle(title, fontsize=11)
     return figure, [figure.add_subplot(down, across, j + 1) for j in range(count)]
 

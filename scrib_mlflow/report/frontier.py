@@ -207,7 +207,8 @@ def _at_chosen(result: TargetFrontier) -> Certifiable:
 
 def target_rows(result: TargetFrontier) -> list[tuple[str, ...]]:
     """Return a header and a row for each target with a prediction, all targets moving together."""
-    rows: list[tuple[str, ...]] = [TARGET_HEADER]
+    first, *others = TARGET_HEADER
+    rows: list[tuple[str, ...]] = [(f"{first} of most" if _unequal(result) else first, *others)]
     able = {each.target: each for each in result.certifiable}
     for point in result.joint:
         if point.target not in able:
@@ -242,7 +243,7 @@ def summary(result: TargetFrontier, uri: str, rows_used: str, where: str) -> Sum
         verdict=verdict,
         sentences=tuple(others),
         tables=tuple(TextTable(rows=tuple(rows(result))) for rows in (target_rows, class_rows)),
-        legend=tuple(say_each("frontier.legend", result=result)),
+        legend=tuple(say_each("frontier.legend", result=result, others=_proportions(result))),
         notes=(f"{uri}: {say('frontier.rows', result=result)}", rows_used),
         where=where,
     )
@@ -256,6 +257,16 @@ def _target_words(result: TargetFrontier) -> str:
     if result.overall_target is not None:
         words.append(f"overall {target_percent(result.overall_target)}")
     return ", ".join(words) + (" and others" if len(others) > 3 else "")
+
+
+def _proportions(result: TargetFrontier) -> list[str]:
+    """Return the targets that differ from the one that stands for all, as multiples of it."""
+    if not _unequal(result):
+        return []
+    named = {clipped(n): t for n, t in result.targets.items() if t != result.reference}
+    if result.overall_target is not None:
+        named["the overall target"] = result.overall_target
+    return [f"{name} {target / result.reference:.3g} times" for name, target in named.items()]
 
 
 def certify_sentence(result: TargetFrontier) -> str:
@@ -390,8 +401,13 @@ def _scale(axes: Axes, targets: Sequence[float], chosen: float) -> None:
     figures.plain(axes)
 
 
-def _target_label(result: TargetFrontier) -> str:
+def _unequal(result: TargetFrontier) -> bool:
+    """Return whether targets differ, so that one stands for all."""
     others = any(target != result.reference for target in result.targets.values())
-    if others or (result.overall_target is not None and result.targets):
+    return others or (result.overall_target is not None and bool(result.targets))
+
+
+def _target_label(result: TargetFrontier) -> str:
+    if _unequal(result):
         return "target of most classes, the others in proportion, %"
     return "target of every class, %"

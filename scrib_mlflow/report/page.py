@@ -197,6 +197,7 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
         "place": lambda value: round(100 * min(value / scale, 1), 2),
         "outcomes": outcomes(facts.report, None if rows is None else rows.answers),
         "legend": WORDS,
+        "empty_weight": float(dict(report.parameters).get("empty_weight", math.inf)),
         "most": MOST_MEMBERS,
         "versions": package_versions(),
         "histograms": histograms

@@ -17,8 +17,8 @@ from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import OptimalRule
-from scrib_mlflow.core.targets import OVERALL
-from scrib_mlflow.messages import percent, shown
+from scrib_mlflow.core.targets import overall_name
+from scrib_mlflow.messages import percent, percents, shown
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report.facts import WITHIN, ClassTable, Facts, Summary, TextTable, class_table
 from scrib_mlflow.results import Decision, SetClassifier
@@ -37,6 +37,19 @@ LEGEND = "top-1: how often the class with the highest score is wrong on the same
 POINT = 0.005  # of abstention; less is not worth a word
 ERRORS = 2  # standard errors that noise explains
 CHANCE = 0.8  # of passing, that rows are counted for
+REFUSALS = {  # why, by the check that fails; the others are about targets of classes together
+    "intact": "its files are not those that were registered",
+    "certified": "it is not certified",
+    "confidence": "its confidence is below the policy's",
+    "targets": "its targets are looser than the policy's",
+    "ledger": "its rows were used too often",
+    "unseen rows": "rows of data may be those of its calibration",
+    "fresh rows": "fresh rows refute its certificate",
+    "fresh certificate": "fresh rows do not certify it",
+    "abstention": "it abstains too often",
+    "class abstention": "it abstains too often on a class",
+    "champion": "it abstains too much more often than the champion",
+}
 CERTIFICATE, MEASURED = "The certificate", "Risks and targets, measured"
 
 
@@ -91,12 +104,13 @@ def text_table(table: ClassTable) -> TextTable:
                 (
                     visible(row.name),
                     *(f"{n:,}" for n in (row.n, row.n_certain, row.n_wrong)),
-                    *(percent(rate) for rate in (row.risk, row.top1_certain, row.top1, row.bound)),
-                    "none" if math.isnan(row.target) else percent(row.target),
+                    *(risk, percent(row.top1_certain), percent(row.top1), bound),
+                    "none" if math.isnan(row.target) else target,
                     percent(row.abstention),
                     row.status,
                 )
                 for row in table.rows
+                for risk, bound, target in [percents(row.risk, row.bound, row.target)]
             ),
         ),
         order=tuple(sorted(range(len(excess)), key=lambda j: -excess[j])),
@@ -138,6 +152,7 @@ def environment(**options: Any) -> jinja2.Environment:
     made.filters |= {"plain": plain_table, "markdown": markdown_table}
     made.filters |= {"visible": visible, "clipped": clipped}
     made.tests["nan"] = math.isnan
+    made.globals["percents"] = percents
     return made
 
 
@@ -172,10 +187,19 @@ def note(summary: Summary) -> str:
     return text[:MOST_CHARACTERS]
 
 
-def logged(run_id: str, store: str) -> str:
+def logged(run_id: str, store: str, experiment_id: str) -> str:
     """Return where the report is."""
-    look = f"mlflow ui --backend-store-uri {shown(store)}"
-    return f"Report: artifact report.html of run {run_id} ({look})"
+    return f"Report: artifact report.html of run {run_id}{look(run_id, store, experiment_id)}"
+
+
+def look(run_id: str, store: str, experiment_id: str) -> str:
+    """Return how to look at a run, in brackets: at its address on a server, or with MLflow's UI."""
+    if store.startswith(("http://", "https://")):
+        page = f"experiments/{experiment_id}/runs/{run_id}"
+        return f" ({shown(store).rstrip('/')}/#/{page})" if experiment_id else ""
+    if store.startswith("databricks"):
+        return ""
+    return f" (mlflow ui --backend-store-uri {shown(store)})"
 
 
 def calibration_facts(record: SetClassifier) -> Facts:
@@ -269,10 +293,11 @@ def _reasons(record: SetClassifier) -> list[str]:
     """Return what is in the way of a certificate, and what would help: advice, else the counts."""
     advice, certificate = record.advice, record.certificate
     if advice is not None and (advice.targets or advice.more_rows):
+        overall = {overall_name(record.classes): record.overall_target}
         changed = {
             name: target
             for name, target in advice.targets.items()
-            if target != (record.named_targets | {OVERALL: record.overall_target}).get(name)
+            if target != (record.named_targets | overall).get(name)
         }
         n = record.certify_report.n if record.certify_report is not None else 0
         return say_each("words.advice", advice=advice, changed=changed, n=n)
@@ -392,7 +417,9 @@ def _about_candidates(record: SetClassifier, report: SetReport) -> tuple[str, ..
 def measured_sentence(table: ClassTable, *, fitted: bool) -> str:
     """Return in a sentence what was measured."""
     rows = [row for row in table.rows if not math.isnan(row.target)]
-    above = [f"{row.name} ({percent(row.risk)})" for row in rows if row.risk > row.target]
+    above = [
+        f"{row.name} ({percents(row.risk, row.target)[0]})" for row in rows if row.risk > row.target
+    ]
     bounded = any(not math.isnan(row.bound) for row in rows)
     within = sum(row.status == WITHIN if bounded else row.risk <= row.target for row in rows)
     values = {"rows": rows, "above": above, "bounded": bounded, "n_within": within}
@@ -429,7 +456,7 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
     return Facts(
         stamp="not moved" if failure else "passed" if decision.passed else "refused",
         tone="good" if decision.passed and not failure else "bad",
-        verdict=failure or say("words.decision", decision=decision, version=_version(decision)),
+        verdict=failure or _decision(decision),
         provisos=tuple(ledger),
         checks=tuple(
             (check.name, "ok" if check.passed else "FAILS", check.detail)
@@ -442,6 +469,20 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
         heading=heading,
         about_rule=_about_candidates(record, report),
     )
+
+
+def _refusals(decision: Decision) -> list[str]:
+    """Return why a version was refused, a few words a check; the table has the rest."""
+    return [
+        REFUSALS.get(check.name, f"the {check.name} does not follow from its certificate")
+        for check in decision.checks
+        if not check.passed
+    ]
+
+
+def _decision(decision: Decision) -> str:
+    values = {"version": _version(decision), "why": _refusals(decision)}
+    return say("words.decision", decision=decision, **values)
 
 
 def _version(decision: Decision) -> str:

@@ -170,7 +170,7 @@ def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None
     scores = new_array((len(numbers), len(plan.scorer.classes)), np.float64)
     sums = new_array((len(numbers),), np.uint64)
     done = 0
-    for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}"):
+    for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}", kept):
         end = int(np.searchsorted(numbers, start + len(rows)))
         these = numbers[done:end]
         if not len(these):

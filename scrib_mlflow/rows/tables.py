@@ -24,7 +24,7 @@ from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
 from scrib_mlflow.core import inputs as arrays
-from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, MissingLabelsError
 from scrib_mlflow.messages import nearest, progress, reason
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
@@ -221,6 +221,8 @@ def label_indices(
             if codes is None:
                 raise
             return arrays.check_labels(labels[codes], classes, len(codes))
+    except MissingLabelsError as error:
+        raise MissingLabelsError(f"{place}: {error}") from error
     except (InvalidLabelsError, TypeError) as error:
         raise InvalidLabelsError(
             f"{place}: {error}; if the model's own names are others, give them in the order of "
@@ -445,14 +447,17 @@ def read_rows(
     return table
 
 
-def counted(source: Source, most: int, what: str) -> Iterator[tuple[int, pd.DataFrame]]:
-    """Yield the first row's number and the rows of each batch, with a progress bar."""
-    start = 0
-    with progress(what=what, unit="rows", total=source.n_rows) as bar:
+def counted(
+    source: Source, most: int, what: str, kept: NDArray[np.bool_] | None = None
+) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Yield the first row's number and the rows of each batch; a bar counts all, or those kept."""
+    start, total = 0, source.n_rows if kept is None else int(np.count_nonzero(kept))
+    with progress(what=what, unit="rows", total=total) as bar:
         for batch in source.batches(most):
             yield start, batch
-            start += len(batch)
-            bar.update(len(batch))
+            end = start + len(batch)
+            bar.update(len(batch) if kept is None else int(np.count_nonzero(kept[start:end])))
+            start = end
     source.check_unchanged()
     if start != source.n_rows:
         raise InvalidDataError(

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import mlflow
 import numpy as np
 
 import scrib_mlflow
@@ -32,7 +31,6 @@ from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibrat
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule, ThresholdRule
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import (
-    OVERALL,
     AnswerName,
     Constraint,
     Targets,
@@ -40,6 +38,7 @@ from scrib_mlflow.core.targets import (
     claimed,
     enforced,
     make_constraints,
+    overall_name,
 )
 from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError, ScribError
@@ -130,7 +129,7 @@ def run(settings: Calibrate) -> Calibration:
         tables = engine.read_tables(request)
         labelled = [each for each in (tables.data, tables.certify) if each is not None]
         doubts.check_untrained(base.uri, labelled, allowed=settings.allow_overlap)
-        run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
+        run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}", base.name))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
         LOGGER.info(f"loading {base.uri}")
@@ -573,8 +572,8 @@ def _advise(
     def draw(targets: Mapping[str, float], more: float) -> Path:
         asked = dict(drawing, certify_rows=round(more * drawing["certify_rows"]))
         own = {n: t for n, t in targets.items() if n in classes}
-        asked["risk_targets"] = as_given(own, drawing["risk_targets"])
-        asked["overall_target"] = targets.get(OVERALL)
+        asked["risk_targets"] = as_given(own, drawing["risk_targets"], classes)
+        asked["overall_target"] = targets.get(overall_name(classes))
         together = drawing.get("risk_groups") or {}
         asked["risk_groups"] = {n: (of, targets[n]) for n, (of, _) in together.items()} or None
         return draw_path(scores, labels, **asked, groups=groups, sample_weight=weights)
@@ -638,7 +637,7 @@ def _log(
     """Log everything but the model to the run."""
     record = stored.record
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
-    metrics |= runs.report_metrics(record.fit_report, prefix="fit_")
+    metrics |= runs.fit_metrics(record.fit_report, alone=record.certify_report is None)
     if record.certify_report is not None:
         metrics |= runs.report_metrics(record.certify_report)
     if record.certificate is not None:
@@ -647,7 +646,8 @@ def _log(
     runs.log_metrics(metrics)
     page = calibration_report(record, tables, parts, settings.model_dump(), name, run_id)
     note = words.describe(record, page.facts, "More is in the artifact report.html.")
-    runs.set_tags(models.version_tags(stored, run_id), note)
+    digest = {"scrib.data_digest": record.fit_data.digest}
+    runs.set_tags(models.version_tags(stored, run_id) | digest, note)
     runs.log_rows(page.facts.table.records(), "classes.json")
     runs.log_row_hashes(parts.cases)
     documents, drawn = page_files(page)
@@ -703,5 +703,5 @@ def _log_model(
 def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
     names = done.name, done.version, done.alias
-    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    where = words.logged(*runs.place_of(done.run_id))
     return words.terminal(words.calibration_summary(done.classifier, *names, where))

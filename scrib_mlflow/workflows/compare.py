@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +69,7 @@ def run(settings: Compare) -> Compared:
     base = find_base(settings.model_uri)
     request = rows_request(as_calibrate(settings))
     table = _with_trust(LocalEngine().read_tables(request).data, settings)
-    with runs.open_run(f"compare {base.name}") as run_id:
+    with runs.open_run(f"compare {base.name}", base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(table.some_rows(), table.record, settings.label, "compare")
         LOGGER.info(f"loading {base.uri}")
@@ -98,10 +99,15 @@ def _with_trust(table: tables.Table, settings: Compare) -> tables.Table:
 
 
 def _compare(settings: Compare, scored: Scored) -> Comparison:
-    drawn = min(settings.curves, settings.repeats)
-    which = "first split" if drawn == 1 else f"first {drawn} splits"
-    also = f", and drawing curves of the {which}" * (drawn > 0)
-    LOGGER.info(f"comparing on {len(scored.labels):,} rows, {settings.repeats} times{also}")
+    def told(turns: Iterable[int]) -> Iterable[int]:
+        n = len([*turns])
+        drawn = min(settings.curves, n)
+        which = "first split" if drawn == 1 else f"first {drawn} splits"
+        also = f", and drawing curves of the {which}" * (drawn > 0)
+        LOGGER.info(f"comparing on {len(scored.labels):,} rows, {n} time{'s' * (n > 1)}{also}")
+        bar: Iterable[int] = progress(turns, what="comparing", unit="splits")
+        return bar
+
     trust = {}
     if settings.trust is not None:
         column = scored.table.source.take(scored.places, [settings.trust])[settings.trust]
@@ -120,7 +126,7 @@ def _compare(settings: Compare, scored: Scored) -> Comparison:
         repeats=settings.repeats,
         curves=settings.curves,
         seed=settings.seed,
-        progress=lambda turns: progress(turns, what="comparing", unit="splits"),
+        progress=told,
     )
 
 
@@ -146,7 +152,8 @@ def _log(done: Compared, base: Base) -> None:
 
 def summary(done: Compared) -> str:
     """Return what a person wants to see at the end."""
-    where = f"Logged to run {done.run_id}, with a run inside it for each method."
+    look = words.look(*runs.place_of(done.run_id))
+    where = f"Logged to run {done.run_id}{look}, with a run inside it for each method."
     return words.terminal(_summary(done, where))
 
 

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
@@ -96,7 +95,7 @@ def run(settings: Evaluate) -> Evaluation:
             optional=["key", "weight"] if settings.group else ["key", "group", "weight"],
         )
         rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
-        run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}"))
+        run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}", record.base.name))
         runs.log_parameters(run_id, settings.model_dump())
         answered, overlap = rows.compare(uri, record, calibrated_by, "evaluate")
         done = Evaluation(
@@ -185,7 +184,7 @@ def _log(done: Evaluation, page: Report) -> None:
 
 def summary(done: Evaluation) -> str:
     """Return what a person wants to see at the end."""
-    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    where = words.logged(*runs.place_of(done.run_id))
     # an evaluation does not say how many shared rows chance explains: any one proves nothing here
     facts = _facts(done, overlapping=bool(done.n_shared))
     return words.terminal(words.summarize(facts, done.model_uri, where))

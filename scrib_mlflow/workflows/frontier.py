@@ -76,7 +76,7 @@ def run(settings: Frontier) -> Explored:
     base = calibrate.find_base(settings.model_uri)
     request = calibrate.rows_request(alike)
     table = LocalEngine().read_tables(request).data
-    with runs.open_run(f"frontier {base.name}") as run_id:
+    with runs.open_run(f"frontier {base.name}", base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(table.some_rows(), table.record, settings.label, "frontier")
         LOGGER.info(f"loading {base.uri}")
@@ -160,7 +160,8 @@ def rows_used(done: Explored) -> str:
 
 def summary(done: Explored) -> str:
     """Return what a person wants to see at the end."""
-    return words.terminal(_summary(done, f"Logged to run {done.run_id}."))
+    look = words.look(*runs.place_of(done.run_id))
+    return words.terminal(_summary(done, f"Logged to run {done.run_id}{look}."))
 
 
 def _summary(done: Explored, where: str) -> facts.Summary:

@@ -94,7 +94,7 @@ def run(settings: Gate) -> Gated:
             allowed = settings.allow_overlap
             doubts.check_untrained(record.base.uri, [table], allowed=allowed)
             rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
-        run_id = stack.enter_context(runs.open_run(f"gate {base.name}"))
+        run_id = stack.enter_context(runs.open_run(f"gate {base.name}", record.base.name))
         runs.log_parameters(run_id, settings.model_dump())
         mlflow.set_tag(runs.MODEL_URI, base.uri)
         if rows is not None:
@@ -224,7 +224,7 @@ def make_policy(settings: Gate, record: SetClassifier) -> Policy:
             "the policy asks about no risk at all; give risk_targets or overall_target"
         )
     caps = targets.by_name("max_class_abstention", settings.max_class_abstention, classes)
-    named = settings.max_class_abstention if isinstance(settings.max_class_abstention, dict) else {}
+    named = targets.own_targets(settings.max_class_abstention)
     return Policy(
         **settings.model_dump(include=POLICY_OPTIONS),
         ledger=settings.ledger,
@@ -290,7 +290,7 @@ def _claims(
     limits, overall = source.risk_targets, source.overall_target
     waived = [name for name in record.classes if name not in limits]
     claimed = Targets(
-        risk_targets=limits or None,
+        risk_targets=targets.as_written(limits) or None,
         overall_target=overall,
         risk_groups=group_targets(source.risk_groups),
         waive=waived,
@@ -407,6 +407,6 @@ def _log_page(
 def summary(done: Gated) -> str:
     """Return what a person wants to see at the end."""
     facts = words.gate_facts(done.decision, done.classifier)
-    where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    where = words.logged(*runs.place_of(done.run_id))
     back = words.way_back(done.decision, done.name)
     return words.terminal(words.summarize(facts, done.decision.model_uri, where, back))

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.certificate.claims import reasons, recomputed_p_value, spending
 from scrib_mlflow.core.groups import LEAST_GROUPS
-from scrib_mlflow.core.targets import OVERALL
-from scrib_mlflow.messages import percent
+from scrib_mlflow.core.targets import overall_name
+from scrib_mlflow.messages import percent, percents
 from scrib_mlflow.records import group_targets, seal
 from scrib_mlflow.results import Check, Fresh, Policy, SetClassifier
 
@@ -32,7 +32,7 @@ def decide(
         ]
     if fresh is not None:
         checks.append(_unseen(fresh, policy))
-        checks.append(_fresh(fresh) if policy.evidence == "fresh" else _not_refuted(fresh))
+        checks.append(_fresh(fresh) if policy.evidence == "fresh" else _fresh_rows(fresh))
     return (*checks, *_caps(record, policy, fresh))
 
 
@@ -65,7 +65,7 @@ def _said(record: SetClassifier) -> dict[str, tuple[tuple[str, ...], float]]:
     for name, (members, target) in group_targets(record.risk_groups).items():
         said[name] = tuple(each for each in record.classes if each in members), target
     if record.overall_target is not None:
-        said[OVERALL] = record.classes, record.overall_target
+        said[overall_name(record.classes)] = record.classes, record.overall_target
     return said
 
 
@@ -152,7 +152,7 @@ def _targets(record: SetClassifier, policy: Policy) -> Iterable[Check]:
     """Compare targets, never bounds: bounds of a rule chosen on a path only describe."""
     certified = record.risk_targets
     late = [
-        f"{name}: {percent(certified[name])} is certified, {percent(target)} is asked for"
+        "{}: {} is certified, {} is asked for".format(name, *percents(certified[name], target))
         if name in certified
         else f"{name}: no target is certified, {percent(target)} is asked for"
         for name, target in policy.risk_targets.items()
@@ -171,7 +171,7 @@ def _follows(
 ) -> Check:
     implied = _implied(record, members)
     detail = (
-        f"{percent(implied)} follows from the certificate, {percent(target)} is asked for"
+        "{} follows from the certificate, {} is asked for".format(*percents(implied, target))
         if math.isfinite(implied)
         else f"nothing follows from the certificate; calibrate with {option}"
     )
@@ -216,7 +216,7 @@ def _unseen(fresh: Fresh, policy: Policy) -> Check:
     return Check("unseen rows", not fresh.overlapping or policy.allow_overlap, detail)
 
 
-def _not_refuted(fresh: Fresh) -> Check:
+def _fresh_rows(fresh: Fresh) -> Check:
     claims = {claim.name: claim for claim in fresh.certificate.claims}
     details = [
         f"{name}: {claims[name].n_wrong:,} of {claims[name].n_certain:,} certain rows wrong"
@@ -224,7 +224,7 @@ def _not_refuted(fresh: Fresh) -> Check:
         else name
         for name in fresh.refuted
     ] or [f"{fresh.report.n:,} fresh rows do not contradict the certificate"]
-    return Check("not refuted", not fresh.refuted, "; ".join(details))
+    return Check("fresh rows", not fresh.refuted, "; ".join(details))
 
 
 def _fresh(fresh: Fresh) -> Check:
@@ -243,11 +243,14 @@ def _caps(record: SetClassifier, policy: Policy, fresh: Fresh | None) -> Iterabl
     report, where = (report, "") if report is not None else (record.fit_report, " of the fit rows")
     rate, most = report.abstention_rate, policy.max_abstention_increase
     if policy.max_abstention is not None:
-        detail = f"{percent(rate)}{where}, allowed are {percent(policy.max_abstention)}"
+        measured, allowed = percents(rate, policy.max_abstention)
+        detail = f"{measured}{where}, allowed are {allowed}"
         yield Check("abstention", rate <= policy.max_abstention, detail)
     if policy.max_class_abstention:
         above = [
-            f"{name}: {percent(report.by_class[name].abstention_rate)}, allowed are {percent(cap)}"
+            "{}: {}, allowed are {}".format(
+                name, *percents(report.by_class[name].abstention_rate, cap)
+            )
             for name, cap in policy.max_class_abstention.items()
             if not report.by_class[name].abstention_rate <= cap
         ]
@@ -257,8 +260,9 @@ def _caps(record: SetClassifier, policy: Policy, fresh: Fresh | None) -> Iterabl
     if fresh is None or fresh.champion_abstention is None:
         yield Check("champion", True, "nobody has the alias")
         return
+    own, other = percents(rate, fresh.champion_abstention)
     detail = (
-        f"abstains on {percent(rate)}, the champion on {percent(fresh.champion_abstention)} of "
+        f"abstains on {own}, the champion on {other} of "
         f"the same rows; {percent(most)} more are allowed"
     )
     yield Check("champion", rate <= fresh.champion_abstention + most + SLACK, detail)

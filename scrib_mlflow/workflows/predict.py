@@ -13,6 +13,7 @@ import pandas as pd
 import scrib_mlflow
 from scrib_mlflow.engines import doing, session_options
 from scrib_mlflow.errors import InvalidSettingsError, OutputError
+from scrib_mlflow.messages import percent
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
@@ -102,7 +103,7 @@ def _answer_here(settings: Predict, request: answers.PredictRequest, output: Pat
     features = answers.check_columns(request, settings.data, source.columns)
     answers.check_free(output, overwrite=settings.overwrite)
     some_rows = next(source.batches(tables.SOME_ROWS))
-    with runs.open_run(f"predict {request.model.name}") as run_id:
+    with runs.open_run(f"predict {request.model.name}", request.record.base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         with answers.new_folder(output, overwrite=settings.overwrite) as folder:
             LOGGER.info(f"loading {request.model.uri}")
@@ -131,7 +132,7 @@ def _answer_in_spark(
         features = answers.check_columns(request, settings.data, tuple(frame.columns))
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
         digest, n_rows = digest_rows(frame)
-        with runs.open_run(f"predict {request.model.name}") as run_id:
+        with runs.open_run(f"predict {request.model.name}", request.record.base.name) as run_id:
             runs.log_parameters(run_id, settings.model_dump())
             LOGGER.info(f"loading {request.model.uri}, and {doing('spark', n_rows)}")
             answered = spark.with_answers(frame, features, request)
@@ -194,7 +195,7 @@ def log_predictions(record: Predictions, some_rows: pd.DataFrame, output: str) -
     runs.set_tags(
         {runs.MODEL_URI: record.model_uri, "scrib.data_digest": record.data.digest},
         f"{record.model_uri} answered {record.n_rows:,} rows of {record.data.source} into "
-        f"{output} and abstained on {share:.1%} of them.",
+        f"{output} and abstained on {percent(share)} of them.",
     )
     runs.log_texts_and_figures({"predictions.json": to_json(record)}, {})
 
@@ -208,7 +209,7 @@ def summary(done: Predicted) -> str:
         [
             f"{record.model_uri} answered {record.n_rows:,} rows into {done.output}: "
             f"{len(record.parts)} parquet files",
-            f"It abstains on {share:.1%} of the rows{': ' if by_reason else ''}{by_reason}.",
+            f"It abstains on {percent(share)} of the rows{': ' if by_reason else ''}{by_reason}.",
             f"logged to run {record.run_id}",
         ]
     )

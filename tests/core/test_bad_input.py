@@ -30,7 +30,11 @@ BAD_ROWS = {
     "label K": (SCORES, changed(LABELS, 3, 5), r"labels\[3\] is 5.*index from 0 to 4"),
     "huge label": (SCORES, changed(LABELS, 3, 2**62), r"labels\[3\] is 4611686018427387904"),
     "half label": (SCORES, changed(LABELS * 1.0, 3, 0.5), r"labels\[3\] is 0.5"),
-    "NaN label": (SCORES, changed(LABELS * 1.0, 3, np.nan), r"labels\[3\] is nan"),
+    "NaN label": (
+        SCORES,
+        changed(LABELS * 1.0, 3, np.nan),
+        "1 of 60 rows has no label, the first is row 3",
+    ),
     "unknown name": (
         SCORES,
         changed(LABELS, 9, "N9"),
@@ -45,7 +49,16 @@ BAD_ROWS = {
     ),
     "ragged labels": (SCORES, [[0], [0, 1]] * 30, "one for each of the 60 rows"),
     "complex": (SCORES * 1j, LABELS, "complex"),
-    "None label": (SCORES, changed(LABELS.astype(object), 3, None), r"labels\[3\] is None"),
+    "None label": (
+        SCORES,
+        changed(LABELS.astype(object), 3, None),
+        "has no label, the first is row 3,",
+    ),
+    "empty labels": (
+        SCORES,
+        changed(LABELS.astype(str).astype(object), slice(7, 10), " "),
+        "3 of 60 rows have no label, the first is row 7, counted from 0; drop them.*path_data",
+    ),
     "negative soft": (SCORES, -SCORES, r"soft labels\[0, 0\] is -"),
 }
 
@@ -62,7 +75,7 @@ BAD_OPTIONS = {
     "target 1": ({"risk_targets": 1.0}, "risk_targets is 1"),
     "target in percent": (
         {"risk_targets": {"N1": 10, "default": 0.1}},
-        r"risk_targets\['N1'\] is 10",
+        r"risk_targets\['N1'\] is 10, .*did you mean 0.1\?",
     ),
     "NaN target": ({"risk_targets": float("nan")}, "risk_targets is nan"),
     "target as text": ({"risk_targets": "high"}, "risk_targets is 'high', but must be a number"),
@@ -130,7 +143,6 @@ BAD_OPTIONS = {
     "effort": ({"effort": 0}, "effort must be above 0, got 0"),
     "class names": ({"classes": NAMES[:4]}, "classes names 4 classes but scores have 5"),
     "names twice": ({"classes": ("a", "a", "b", "c", "d")}, "'a' stand more than once"),
-    "named default": ({"classes": ("default", *"abcd")}, "named 'default'.*rename it"),
 }
 
 

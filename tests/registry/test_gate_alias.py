@@ -148,7 +148,9 @@ def test_an_alias_that_cannot_be_moved_leaves_no_word_of_passing(certified, monk
         scrib_mlflow.gate(f"models:/{NAME}/1")
     assert tags()["scrib.gate"] == "error"
     (run,) = mlflow.search_runs(
-        filter_string=f"attributes.run_name = 'gate {NAME}'", output_format="list"
+        filter_string=f"attributes.run_name = 'gate {NAME}'",
+        output_format="list",
+        search_all_experiments=True,
     )
     assert run.data.tags["scrib.gate"] == "error"
     assert run.info.status == "FAILED"

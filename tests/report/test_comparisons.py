@@ -117,3 +117,17 @@ def test_sentences_say_what_was_asked_of_sgr_and_what_is_missing():
     assert "10.0 %, as asked for" in asked
     assert "once" in comparison.split_sentence(make(1))
     assert "in 7 groups, which stay whole" in comparison.split_sentence(make(2, n_groups=7))
+
+
+@pytest.mark.parametrize(
+    ("repeats", "whole", "told"),
+    [
+        (2, True, "means over all 2 splits that there are."),
+        (1, True, "the only split that there is."),
+        (2, False, "means over 2 random splits."),
+        (1, False, "once."),
+    ],
+)
+def test_splits_are_said_to_be_all_where_no_other_exists(repeats, whole, told):
+    found = make(repeats, n_groups=2, all_splits=whole)
+    assert comparison.split_sentence(found).endswith(f"the other to measure; {told}")

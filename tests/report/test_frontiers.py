@@ -2,6 +2,7 @@
 
 import io
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -296,3 +297,15 @@ def test_metrics_are_of_the_chosen_targets_and_leave_out_what_is_undefined():
     assert {"risk/a", "abstention/a", "fit_risk/_b__", "overall_risk"} <= set(found)
     assert not any(map(math.isnan, found.values()))
     assert "certifiable_target" not in frontier.metrics(make(certify=False))
+
+
+def test_targets_that_differ_are_said_to_move_in_proportion():
+    found = make(("a", "b", "c"), overall_target=0.05)
+    unequal = replace(found, targets={"a": 0.1, "b": 0.1, "c": 0.2})
+    assert frontier.target_rows(unequal)[0][0] == "target of most"
+    told = frontier.summary(unequal, "uri", "rows", "where").legend[0]
+    assert "the others move with it in proportion: c 2 times, the overall target 0.5 times" in told
+    equal = make(("a", "b"))
+    assert frontier.target_rows(equal)[0][0] == "target"
+    legend = frontier.summary(equal, "uri", "rows", "where").legend
+    assert not any("proportion" in line for line in legend)

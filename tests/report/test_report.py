@@ -184,11 +184,15 @@ def test_of_many_classes_those_with_the_greatest_excess_come_first_and_the_other
 
 
 def test_empty_sets_are_named_and_explained_where_most_abstentions_are_empty():
-    shown = Page(page.render(CASES["all abstain, empty"](), {}))
-    assert "empty: no class reaches its threshold" in shown.sections["sets"]
-    assert "empty_weight" in shown.sections["sets"]
-    shown = Page(page.render(CASES["all abstain, ambiguous"](), {}))
-    assert "empty_weight" not in shown.sections["sets"]
+    def sets(case, **given):
+        given = tuple((name, str(value)) for name, value in given.items())
+        return Page(page.render(replace(CASES[case](), parameters=given), {})).sections["sets"]
+
+    assert "empty: no class reaches its threshold" in sets("all abstain, empty")
+    assert "empty_weight" in sets("all abstain, empty", empty_weight=1.0)
+    assert "empty_weight" not in sets("all abstain, empty", empty_weight=1.1)  # it is set already
+    assert "empty_weight" not in sets("all abstain, empty")  # of evaluate, which has no such option
+    assert "empty_weight" not in sets("all abstain, ambiguous", empty_weight=1.0)
 
 
 def test_examples_show_rows_keys_and_scores_of_abstentions_only():

@@ -1,6 +1,8 @@
 """Words and metric names, within MLflow's limits."""
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import mlflow
 import numpy as np
@@ -11,6 +13,8 @@ from scrib_mlflow.messages import safe_names
 from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import words
 from scrib_mlflow.report.facts import Summary, class_table
+from scrib_mlflow.results import Check
+from scrib_mlflow.workflows import policy
 
 NAMES = ["~", "a/b", "a:b", "A_B", "", ".", "..", "x" * 300, "größe", "n 1", "100%", "a\nb"]
 
@@ -34,12 +38,10 @@ def test_any_class_name_can_be_logged_as_a_metric(store):
 
 def test_metrics_of_the_fit_carry_a_prefix_and_the_names_promised():
     metrics = report_metrics(report_of(["a", "b"]), prefix="fit_")
-    by_class = (
-        "risk risk_upper risk_upper_kl miscoverage abstention n_certain top1_risk top1_risk_certain"
-    )
+    by_class = "risk risk_upper abstention top1_risk"
     overall = (
-        "abstention_rate chance_ambiguity size_ambiguity empty_rate overall_risk "
-        "overall_risk_upper overall_top1_risk overall_top1_risk_certain"
+        "abstention_rate size_ambiguity empty_rate overall_risk overall_risk_upper "
+        "overall_top1_risk"
     )
     expected = {f"fit_{name}/{label}" for name in by_class.split() for label in "ab"}
     assert set(metrics) == expected | {f"fit_{name}" for name in overall.split()}
@@ -98,3 +100,42 @@ def test_control_characters_of_a_name_reach_no_terminal():
     text = words.plain_table(words.text_table(class_table(report, {})).rows)
     assert "\x1b" not in text
     assert len(text.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        ("http://host:5000", "run r (http://host:5000/#/experiments/7/runs/r)"),
+        ("https://me:secret@host/ml/", "run r (https://me:***@host/ml/#/experiments/7/runs/r)"),
+        ("sqlite:///a.db", "run r (mlflow ui --backend-store-uri sqlite:///a.db)"),
+        ("databricks", "run r"),
+    ],
+)
+def test_a_run_is_shown_at_its_address_on_a_server_or_in_an_interface_of_one_s_own(store, told):
+    assert words.logged("r", store, "7") == f"Report: artifact report.html of {told}"
+
+
+@pytest.mark.parametrize(
+    ("failed", "told"),
+    [
+        (["fresh rows"], "Refused, because fresh rows refute its certificate: the alias"),
+        (["intact"], "Refused, because its files are not those that were registered: the"),
+        (
+            ["certified", "target of sick"],
+            "it is not certified, and the target of sick does not follow from its certificate:",
+        ),
+    ],
+)
+def test_a_refusal_says_why_and_not_which_rule_it_broke(failed, told):
+    checks = [Check(name, name not in failed, "") for name in [*failed, "confidence"]]
+    asked = SimpleNamespace(alias="champion")
+    decision = SimpleNamespace(
+        passed=False, policy=asked, champion="", checks=checks, model_uri="models:/a/2"
+    )
+    assert told in words._decision(decision)
+
+
+def test_every_check_that_can_fail_has_words_for_a_refusal():
+    source = Path(policy.__file__).read_text()
+    names = {*re.findall(r'Check\(\s*"([a-z ]+)"', source)} - {"repeats"}
+    assert names == set(words.REFUSALS)

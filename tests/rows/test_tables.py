@@ -1,5 +1,8 @@
 """Tables: reading, digests, labels and features."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,9 +80,14 @@ def test_a_label_that_is_no_class_is_named_with_its_column():
         tables.label_indices(pd.Series(["a", "c"]), ("a", "b"), place="column 'y' of data")
 
 
-def test_a_missing_label_is_an_error():
-    with pytest.raises(InvalidLabelsError):
-        tables.label_indices(pd.Series(["a", None]), ("a", "b"), place="y")
+def test_missing_labels_are_counted_and_the_first_is_named():
+    codes = np.array([0, 1, 0, 2, 1], dtype=np.int32)
+    for distinct in (["a", None, "b"], ["a", "", "b"], ["a", float("nan"), "b"]):
+        with pytest.raises(InvalidLabelsError) as error:
+            tables.label_indices(pd.Series(distinct), ("a", "b"), place="y of data", codes=codes)
+        told = str(error.value)
+        assert told.startswith("y of data: 2 of 5 rows have no label, the first is row 1, ")
+        assert told.endswith("path_scores in Python")  # nothing about other names of classes
 
 
 def test_features_are_the_signature_s_or_all_but_the_label():
@@ -136,3 +144,22 @@ def test_a_damaged_archive_is_told_in_a_sentence(tmp_path):
     (tmp_path / "rows.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InvalidDataError, match="cannot be read"):
         read_table("data", str(tmp_path / "rows.csv.gz"), "y")
+
+
+def test_a_bar_counts_the_rows_that_are_kept_only(tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame({"x": range(10)}).to_parquet(path)
+    source = tables.open_table("data", str(path), None)
+    bars = []
+
+    def watched(*, what, unit, total):
+        bars.append([total])
+        return nullcontext(SimpleNamespace(update=bars[-1].append))
+
+    monkeypatch.setattr(tables, "progress", watched)
+    kept = np.arange(10) % 3 == 0
+    read = [(start, len(rows)) for start, rows in tables.counted(source, 4, "scoring", kept)]
+    assert read == [(0, 4), (4, 4), (8, 2)]
+    assert bars == [[4, 2, 1, 1]]
+    assert len([*tables.counted(source, 4, "scoring")]) == 3
+    assert bars[1] == [10, 4, 4, 2]

@@ -51,7 +51,9 @@ def certify_groups(rows, seed=0):
 
 def children(run_id):
     found = mlflow.search_runs(
-        filter_string=f"tags.mlflow.parentRunId = '{run_id}'", output_format="list"
+        filter_string=f"tags.mlflow.parentRunId = '{run_id}'",
+        output_format="list",
+        search_all_experiments=True,
     )
     return {run.info.run_name: run for run in found}
 

@@ -33,7 +33,7 @@ def test_the_plugin_gives_the_metrics_of_evaluate_linked_to_the_logged_model(cal
     assert result.metrics["abstention_rate"] == own.abstention_rate
     for name, found in own.by_class.items():
         assert result.metrics[f"risk_upper/{name}"] == found.risk_upper
-        assert result.metrics[f"n_certain/{name}"] == found.n_certain
+        assert result.metrics[f"abstention/{name}"] == found.abstention_rate
     assert mlflow.get_run(run.info.run_id).data.metrics["overall_risk"] == own.overall_risk
     content = result.artifacts["scrib_report"].content
     assert scrib_mlflow.from_json(content if isinstance(content, str) else str(content)) == own

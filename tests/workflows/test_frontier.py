@@ -168,7 +168,8 @@ def test_the_command_prints_what_targets_cost_and_what_was_not_read(base):
     assert lines[0].startswith("At the chosen targets (10.0 %, hard 20.0 %)")
     assert "180 rows to fit and 180 held out, by 36 groups that stay whole" in done.stdout
     start = lines.index("") + 1
-    assert lines[start].split()[:3] == ["target", "abstains", "between"]
+    assert lines[start].split()[:4] == ["target", "of", "most", "abstains"]
+    assert "the others move with it in proportion: hard 2 times" in done.stdout
     table = lines[start : lines.index("", start)]
     assert len(table) > 9
     assert len({len(line) for line in table}) == 1

@@ -278,7 +278,7 @@ def find(checks, name):
         pytest.param(
             POLICY,
             FRESH,
-            ["certified", "confidence", "targets", "unseen rows", "not refuted"],
+            ["certified", "confidence", "targets", "unseen rows", "fresh rows"],
             id="certificate and fresh rows",
         ),
         pytest.param(
@@ -293,7 +293,7 @@ def find(checks, name):
             ),
             FRESH,
             [
-                *("certified", "confidence", "targets", "unseen rows", "not refuted"),
+                *("certified", "confidence", "targets", "unseen rows", "fresh rows"),
                 *("abstention", "class abstention", "champion"),
             ],
             id="caps",
@@ -548,14 +548,14 @@ def test_damaged_files_are_refused_whatever_the_evidence():
         ),
         # not refuted
         pytest.param(
-            *(RECORD, POLICY, FAILED, "not refuted", True, ["1,500"]),
+            *(RECORD, POLICY, FAILED, "fresh rows", True, ["1,500"]),
             id="rows that prove nothing do not refute",
         ),
         pytest.param(
             RECORD,
             POLICY,
             replace(FAILED, refuted=("hard", "overall")),
-            *("not refuted", False, ["hard: 60 of 400", "overall"]),
+            *("fresh rows", False, ["hard: 60 of 400", "overall"]),
             id="refuted claims, also such as the policy does not ask for",
         ),
         # fresh certificate

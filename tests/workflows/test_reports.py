@@ -168,7 +168,9 @@ def test_an_alias_that_could_not_be_moved_is_no_pass_in_the_report(monkeypatch):
     monkeypatch.setattr(mlflow.MlflowClient, "set_registered_model_alias", denied)
     with pytest.raises(ScribError, match="could not be moved"):
         scrib_mlflow.gate(f"models:/{NAME}/1")
-    run = mlflow.search_runs(order_by=["start_time DESC"], output_format="list")[0]
+    run = mlflow.search_runs(
+        order_by=["start_time DESC"], output_format="list", search_all_experiments=True
+    )[0]
     told = words(load(run.info.run_id))
     assert re.search("Not moved: version 1 passed every check, but the alias champion", told)
     assert "Passed:" not in told

@@ -24,7 +24,7 @@ from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labelled, Labels
 from scrib_mlflow.core.rules import Fit, Rule, predict_rows
 from scrib_mlflow.core.targets import Constraint, Target, claim_targets, claimed
 from scrib_mlflow.errors import InvalidDataError, InvalidWeightsError
-from scrib_mlflow.messages import percent
+from scrib_mlflow.messages import percents
 
 SHARES = np.linspace(0.05, 0.99, 20)  # of the highest bet; each is best for another true risk
 ROUNDING = 1e-9
@@ -51,7 +51,7 @@ class ClaimSums:
 class Claim:
     """What certify rows say of one risk."""
 
-    name: str  # a class, a risk group or "overall"
+    name: str  # a class, a risk group or `overall_name`
     classes: tuple[str, ...]
     target: float
     n: int
@@ -612,13 +612,15 @@ def explain(claim: Claim) -> str:
     if claim.status == "too few groups":
         return f"only {claim.n_groups} groups with certain rows"
     if claim.log_capital is not None:
+        risk, target = percents(claim.risk, claim.target)
         return (
-            f"weighted risk {percent(claim.risk)} of {claim.n_certain:,} certain rows, which do "
-            f"not prove the target {percent(claim.target)}"
+            f"weighted risk {risk} of {claim.n_certain:,} certain rows, which do "
+            f"not prove the target {target}"
         )
+    upper, target = percents(claim.risk_upper, claim.target)
     return (
         f"{claim.n_wrong:,} of {claim.n_certain:,} certain rows wrong, upper bound "
-        f"{percent(claim.risk_upper)} above the target {percent(claim.target)}"
+        f"{upper} above the target {target}"
     )
 
 

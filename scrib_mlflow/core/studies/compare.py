@@ -6,11 +6,13 @@ silent class has no risk: its excess counts as 0, so the number of silent classe
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,17 @@ from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.studies import baselines
 from scrib_mlflow.core.studies.baselines import LABEL, OPTIMAL, SCRIB, SGR, SHARED, TOP
 from scrib_mlflow.core.studies.curves import Curve, draw_curves
-from scrib_mlflow.core.targets import AnswerName, Target, Targets, known_classes, make_constraints
+from scrib_mlflow.core.targets import (
+    AnswerName,
+    Target,
+    Targets,
+    as_written,
+    known_classes,
+    make_constraints,
+)
 
 TRIES = 100  # to halve groups so that every class is in both halves
+MOST_LISTED = 10_000  # splits that are looked at one by one, to see how many there are
 METRICS = (  # of a trial, and means over trials
     "abstention_rate",
     "size_ambiguity",
@@ -74,6 +84,7 @@ class Comparison:
     skipped: dict[str, str]  # methods that these scores do not allow, and why
     trials: tuple[Trial, ...]
     curves: tuple[tuple[Curve, ...], ...] = ()  # of the first repeats, a curve a method
+    all_splits: bool = False  # whether no other exists: repeats may be fewer than asked
 
     def of(self, method: str) -> tuple[Trial, ...]:
         """Return the trials of a method."""
@@ -126,7 +137,7 @@ def compare_rules(
     groups : (n,) array, optional
         What rows belong together; a group is never split.
     repeats : int
-        Random splits.
+        Random splits, no two alike; all that exist where these are fewer.
     curves : int
         For how many of them, the first, to draw accuracy-ambiguity curves as `draw_curves` does.
     sgr_delta : float
@@ -167,7 +178,10 @@ def compare_rules(
         SHARED: partial(baselines.fit_shared_threshold, **searched),
         SGR: partial(baselines.fit_sgr, overall_target=sgr_target, delta=sgr_delta, **common),
         LABEL: partial(
-            baselines.fit_label, miscoverage_targets=targets, classes=rows.classes, waive=free
+            baselines.fit_label,
+            miscoverage_targets=as_written(targets),
+            classes=rows.classes,
+            waive=free,
         ),
         TOP: partial(baselines.fit_top1, **risks),
     }
@@ -184,11 +198,18 @@ def compare_rules(
     codes = None if groups is None else group_codes(groups, len(rows.scores))
     needed = [j for j, name in enumerate(rows.classes) if name not in common["waive"]]
     known = inputs.labels_for(rows.labels, rows.classes)
-    turns = list(range(repeats))
+    check_halves(rows, codes, needed)
+    listed = list_splits(rows, codes, needed, 2 * repeats)
+    splits = _draw_splits(rows, codes, needed, repeats, seed)
+    turns, all_splits = list(range(repeats)), False
+    if listed:
+        some = np.random.default_rng(seed).permutation(len(listed))[:repeats]
+        splits = iter([listed[j] for j in some])
+        turns, all_splits = list(range(len(some))), len(listed) <= repeats
     trials: list[Trial] = []
     drawn: list[tuple[Curve, ...]] = []
     for repeat in progress(turns) if progress else turns:
-        fitted = halve(rows, codes, needed, np.random.default_rng([seed, repeat]))
+        fitted = next(splits)
         parts = [(rows.scores[of], known[of]) for of in (fitted, ~fitted)]
         trusts = {name: (each[fitted], each[~fitted]) for name, each in ranks.items()}
         if not trials:
@@ -203,11 +224,12 @@ def compare_rules(
         sgr_target=sgr_target,
         n_rows=len(rows.scores),
         n_groups=None if codes is None else int(codes.max()) + 1,
-        repeats=repeats,
+        repeats=len(turns),
         methods=tuple(methods),
         skipped=skipped,
         trials=tuple(trials),
         curves=tuple(drawn),
+        all_splits=all_splits,
     )
 
 
@@ -275,6 +297,18 @@ def halve(
     random: np.random.Generator,
 ) -> Bools:
     """Return which rows are fitted: half of each class, or half of the groups."""
+    check_halves(rows, groups, needed)
+    if groups is not None:
+        return _halve_groups(rows, groups, needed, random)
+    fitted = np.zeros(len(rows.labels), dtype=np.bool_)
+    for j in np.unique(rows.labels):
+        members = random.permutation(np.flatnonzero(rows.labels == j))
+        fitted[members[: (len(members) + 1) // 2]] = True
+    return fitted
+
+
+def check_halves(rows: Labelled, groups: Ints | None, needed: Sequence[int]) -> None:
+    """Raise where a class cannot be in both halves."""
     what, units = ("row", np.arange(len(rows.labels))) if groups is None else ("group", groups)
     for j in needed:
         count = len(np.unique(units[rows.labels == j]))
@@ -284,13 +318,48 @@ def halve(
                 "fit rows, but needs one to fit and one to measure; add rows of it, or waive it by "
                 "name"
             )
-    if groups is not None:
-        return _halve_groups(rows, groups, needed, random)
-    fitted = np.zeros(len(rows.labels), dtype=np.bool_)
-    for j in np.unique(rows.labels):
-        members = random.permutation(np.flatnonzero(rows.labels == j))
-        fitted[members[: (len(members) + 1) // 2]] = True
-    return fitted
+
+
+def list_splits(
+    rows: Labelled, groups: Ints | None, needed: Sequence[int], most: int
+) -> list[Bools] | None:
+    """Return every split that `halve` can draw; None where there are more than `most`, or many."""
+    labels, found = rows.labels, []
+    if groups is None:
+        members = [np.flatnonzero(labels == j) for j in np.unique(labels)]
+        if math.prod(math.comb(len(each), (len(each) + 1) // 2) for each in members) > most:
+            return None
+        halves = [combinations(each.tolist(), (len(each) + 1) // 2) for each in members]
+        chosen = ([row for half in each for row in half] for each in product(*halves))
+        return [np.isin(np.arange(len(labels)), each) for each in chosen]
+    n = int(groups.max()) + 1
+    if math.comb(n, (n + 1) // 2) > MOST_LISTED:
+        return None
+    held = np.zeros((n, len(rows.classes)), dtype=np.bool_)  # classes of each group
+    held[groups, labels] = True
+    for half in combinations(range(n), (n + 1) // 2):
+        fitted = np.isin(np.arange(n), half)
+        if all(held[fitted, j].any() and held[~fitted, j].any() for j in needed):
+            found.append(fitted)
+        if len(found) > most:
+            return None
+    return [fitted[groups] for fitted in found]
+
+
+def _draw_splits(
+    rows: Labelled, groups: Ints | None, needed: Sequence[int], repeats: int, seed: int
+) -> Iterator[Bools]:
+    """Yield random splits, no two alike; there are more than twice as many."""
+    seen: set[bytes] = set()
+    for repeat in range(repeats):
+        random = np.random.default_rng([seed, repeat])
+        for _ in range(TRIES):
+            fitted = halve(rows, groups, needed, random)
+            known = hashlib.blake2b(fitted.tobytes(), digest_size=16).digest()
+            if known not in seen:
+                break
+        seen.add(known)
+        yield fitted
 
 
 def _halve_groups(

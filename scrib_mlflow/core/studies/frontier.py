@@ -24,13 +24,13 @@ from scrib_mlflow.core.rules import make_sets
 from scrib_mlflow.core.studies import sweeps
 from scrib_mlflow.core.studies.compare import group_codes, halve
 from scrib_mlflow.core.targets import (
-    OVERALL,
     AnswerName,
     RuleName,
     Target,
     Targets,
     as_given,
     claimed,
+    overall_name,
     own_targets,
 )
 from scrib_mlflow.errors import InvalidDataError
@@ -223,11 +223,11 @@ def draw_frontier(
         path = draw_path(
             rows.scores[some],
             rows.labels[some],
-            as_given({n: asked[n] for n in rows.classes if n in asked}, risk_targets),
+            as_given({n: asked[n] for n in rows.classes if n in asked}, risk_targets, rows.classes),
             rule=rule,
             certify_rows=certify_rows,
             classes=rows.classes,
-            overall_target=asked.get(OVERALL),
+            overall_target=asked.get(overall_name(rows.classes)),
             max_class_abstention=max_class_abstention,
             waive=waive,
             penalty=penalty,

@@ -9,7 +9,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from scrib_mlflow import errors, messages, serving
-from scrib_mlflow.core.inputs import is_among
+from scrib_mlflow.core.inputs import WITHOUT_LABEL, is_among
 from scrib_mlflow.engines import local
 from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, SmokeTest, Tables
 from scrib_mlflow.engines.spark.scoring import ServedModel, score_table
@@ -99,7 +99,11 @@ def _check_labels(table: SparkTable, classes: tuple[str, ...]) -> None:
     """Raise for labels that are no classes, before rows are scored."""
     if table.labels is not None:
         place = f"column {table.label!r} of {table.what}, of its different values"
-        label_indices(table.labels, classes, place=place)
+        try:
+            label_indices(table.labels, classes, place=place)
+        except errors.MissingLabelsError as error:  # only another pass would count
+            text = f"{place}: some are missing; the rows have no label; {WITHOUT_LABEL}"
+            raise errors.MissingLabelsError(text) from error
 
 
 def _find_rows(

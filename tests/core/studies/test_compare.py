@@ -17,6 +17,7 @@ from scrib_mlflow import (
     predict_sets,
     to_json,
 )
+from scrib_mlflow.core.inputs import check_rows
 from scrib_mlflow.core.studies import compare, compare_rules, draw_curves
 from scrib_mlflow.synthetic import draw_scores
 
@@ -204,3 +205,27 @@ def test_groups_that_cannot_be_halved_with_every_class_on_both_sides_are_told():
     labels = np.array([pairs[i % 3][i % 2] for i in range(600)])
     with pytest.raises(ScribError, match="of 100 random splits of the 3 groups none has class"):
         compare_rules(SCORES[:, :3], labels, groups=np.arange(600) % 3, repeats=1)
+
+
+def test_no_split_comes_twice_and_where_few_exist_all_are_taken():
+    groups = np.arange(600) % 2
+    found = compare_rules(SCORES, LABELS, 0.2, groups=groups, repeats=10, curves=1)
+    assert (found.repeats, found.all_splits) == (2, True)
+    assert {trial.repeat for trial in found.trials} == {0, 1}
+    fewer = compare_rules(SCORES, LABELS, 0.2, groups=np.arange(600) % 4, repeats=5)
+    assert (fewer.repeats, fewer.all_splits) == (5, False)
+    rates = [trial.abstention_rate for trial in fewer.of("SCRIB")]
+    assert len(set(rates)) > 1
+
+
+@pytest.mark.parametrize("groups", [None, [0, 0, 1, 1, 2, 2, 3, 3]])
+def test_splits_are_listed_as_they_are_drawn(groups):
+    labels = np.array([0, 1, 0, 1, 0, 1, 0, 1])
+    rows = check_rows(np.eye(2)[labels], labels)
+    codes = None if groups is None else np.array(groups)
+    random = np.random.default_rng(0)
+    drawn = {compare.halve(rows, codes, [0, 1], random).tobytes() for _ in range(500)}
+    listed = compare.list_splits(rows, codes, [0, 1], 100)
+    assert {each.tobytes() for each in listed} == drawn
+    assert len(listed) == len(drawn) == (36 if groups is None else 6)
+    assert compare.list_splits(rows, codes, [0, 1], len(drawn) - 1) is None
