@@ -51,6 +51,13 @@ def percent(rate: float) -> str:
     return "-" if math.isnan(rate) else f"{100 * rate:.1f} %"
 
 
+def chance_percent(chance: float) -> str:
+    """Return a predicted chance in whole percent; no prediction is sure, at either end."""
+    if chance < 0.01:
+        return "<1 %"
+    return ">99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint at the known name most like this one, or the list of them."""
     known = list(known)
