@@ -89,6 +89,13 @@ def share_hint(number: float, before: str = "; ", *, low: float = 0.0) -> str:
     return f"{before}did you mean {share:g}?" if 1 <= number < 100 and share > low else ""
 
 
+def chance_percent(chance: float) -> str:
+    """Return a predicted chance in whole percent; no prediction is sure, at either end."""
+    if chance < 0.01:
+        return "<1 %"
+    return ">99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint at the known name most like this one, or the list of them."""
     known = list(known)

@@ -17,7 +17,7 @@ from scrib_mlflow.core.reports import Band, ClassRates, PartRates
 from scrib_mlflow.core.studies import TargetFrontier
 from scrib_mlflow.core.studies.frontier import Certifiable, FrontierPoint
 from scrib_mlflow.core.studies.sweeps import DIGITS
-from scrib_mlflow.messages import percent, safe_names
+from scrib_mlflow.messages import chance_percent, percent, safe_names
 from scrib_mlflow.report import figures
 from scrib_mlflow.report.facts import Summary, TextTable
 from scrib_mlflow.report.figures import BLACK, BLUE, GREEN, GREY, MOST_CLASSES, ORANGE
@@ -223,7 +223,7 @@ def target_rows(result: TargetFrontier) -> list[tuple[str, ...]]:
                 f"{100 * low:.1f} - {100 * high:.1f} %",
                 percent(held.overall_risk),
                 str(len(point.silent)),
-                f"{100 * at.chance:.0f} %",
+                chance_percent(at.chance),
                 percent(at.abstention_rate),
             )
         )

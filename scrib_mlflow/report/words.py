@@ -18,7 +18,7 @@ from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import OptimalRule
 from scrib_mlflow.core.targets import overall_name
-from scrib_mlflow.messages import percent, percents, shown
+from scrib_mlflow.messages import chance_percent, percent, percents, shown
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report.facts import WITHIN, ClassTable, Facts, Summary, TextTable, class_table
 from scrib_mlflow.results import Decision, SetClassifier
@@ -148,7 +148,8 @@ def environment(**options: Any) -> jinja2.Environment:
         lstrip_blocks=True,
         **options,
     )
-    made.filters |= {"percent": percent, "thousands": "{:,}".format, "listed": listed, "fold": fold}
+    made.filters |= {"percent": percent, "chance_percent": chance_percent}
+    made.filters |= {"thousands": "{:,}".format, "listed": listed, "fold": fold}
     made.filters |= {"plain": plain_table, "markdown": markdown_table}
     made.filters |= {"visible": visible, "clipped": clipped}
     made.tests["nan"] = math.isnan

@@ -42,7 +42,7 @@ from scrib_mlflow.core.targets import (
 )
 from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError, ScribError
-from scrib_mlflow.messages import progress
+from scrib_mlflow.messages import chance_percent, progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, LedgerEntry, group_targets, risk_groups, seal
@@ -509,7 +509,7 @@ def _fit(
         f"testing a path of {len(path.steps)} set classifier{'s' * (len(path.steps) > 1)} on "
         f"{certify.n_rows:,} rows "
         f"that it never saw; the first passes with a predicted chance of "
-        f"{100 * path.power:.0f} %"
+        f"{chance_percent(path.power)}"
     )
     tallies = certify.tallies([step.rule for step in path.steps], constraints, use.level, how)
     outcome = certify_path(tallies, constraints, classes, level=use.level, waived=settings.waive)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import scrib_mlflow
-from scrib_mlflow.messages import safe_names
+from scrib_mlflow.messages import chance_percent, safe_names
 from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import words
 from scrib_mlflow.report.facts import Summary, class_table
@@ -34,6 +34,17 @@ def test_any_class_name_can_be_logged_as_a_metric(store):
     with mlflow.start_run() as run:
         mlflow.log_metrics({f"risk/{name}": 0.5 for name in safe})
     assert len(mlflow.get_run(run.info.run_id).data.metrics) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("chance", "text"),
+    [
+        *((0.0, "<1 %"), (0.004, "<1 %"), (0.0099, "<1 %"), (0.01, "1 %"), (0.568, "57 %")),
+        *((0.99, "99 %"), (0.9901, ">99 %"), (0.996, ">99 %"), (1.0, ">99 %")),
+    ],
+)
+def test_no_predicted_chance_is_printed_as_sure(chance, text):
+    assert chance_percent(chance) == text
 
 
 def test_metrics_of_the_fit_carry_a_prefix_and_the_names_promised():
