@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -25,6 +26,15 @@ GroupTestName = Literal["approximate", "exact"]
 Transform = Literal["none", "softmax", "sigmoid"]
 EngineName = Literal["local", "spark"]
 SparkOptions = dict[str, str | bool | int | float]
+
+
+def _as_given(value: Any, read: Callable[[Any], str]) -> str:
+    """Return text of whatever class as it is: that of a frame holds its rows."""
+    return value if isinstance(value, str) else read(value)
+
+
+Data = Annotated[str, WrapValidator(_as_given)]  # a path or a URI; in Python also a `Frame`
+DATA = ("data", "certify_data", "path_data")
 
 
 class RiskGroup(BaseModel):
@@ -55,7 +65,7 @@ class Calibrate(Settings):
     """Options of `calibrate`."""
 
     model_uri: str
-    data: str
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
@@ -65,8 +75,8 @@ class Calibrate(Settings):
     answers: Answers | None = None
     mode: Literal["certified", "paper"] = "certified"
     certify_fraction: Rate | None = None
-    certify_data: str | None = None
-    path_data: str | None = None
+    certify_data: Data | None = None
+    path_data: Data | None = None
     group: str | None = None
     group_cap: Positive | None = None
     group_test: GroupTestName = "approximate"
@@ -100,7 +110,7 @@ class Evaluate(Settings):
     """Options of `evaluate`."""
 
     model_uri: str
-    data: str
+    data: Data
     label: str
     confidence: Confidence = 0.95
     group: str | None = None
@@ -114,7 +124,7 @@ class Gate(Settings):
 
     model_uri: str
     alias: str = "champion"
-    data: str | None = None
+    data: Data | None = None
     label: str | None = None
     evidence: Literal["certificate", "fresh"] = "certificate"
     risk_targets: Rates | None = None
@@ -139,7 +149,7 @@ class Predict(Settings):
     """Options of `predict`."""
 
     model_uri: str
-    data: str
+    data: Data
     output: str
     key: Names = ()
     explain: bool = False
@@ -166,7 +176,7 @@ class Demo(Settings):
 class Plan(Settings):
     """Options of `plan`."""
 
-    data: str
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     confidence: Confidence = 0.95
@@ -181,7 +191,7 @@ class Compare(Settings):
     """Options of `compare`."""
 
     model_uri: str
-    data: str
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
@@ -204,7 +214,7 @@ class Frontier(Settings):
     """Options of `frontier`."""
 
     model_uri: str
-    data: str
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None

@@ -22,7 +22,7 @@ class Base:
 class DataRecord:
     """Which rows were used."""
 
-    source: str
+    source: str  # where they are, or `frame_name`
     digest: str  # of all rows of the table, whatever their order
     n_rows: int
     n_used: int  # fewer where only a part of them was
@@ -60,6 +60,23 @@ class RiskGroup:
 
     classes: tuple[str, ...]
     target: float
+
+
+class Frame(str):
+    """Rows in memory, given where others name a file; as text it is what they are called."""
+
+    rows: Any  # a pandas DataFrame
+
+    def __new__(cls, rows: Any) -> Frame:
+        """Call rows what they are."""
+        made = super().__new__(cls, frame_name(len(rows)))
+        made.rows = rows
+        return made
+
+
+def frame_name(n: int) -> str:
+    """Return what rows in memory are called: they have no path."""
+    return f"a frame of {n:,} row{'s' * (n != 1)}"
 
 
 def risk_groups(groups: Mapping[str, Any] | None) -> dict[str, RiskGroup]:

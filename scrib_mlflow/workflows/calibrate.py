@@ -54,6 +54,7 @@ from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows.tables import GivenRows
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
@@ -88,7 +89,7 @@ class Calibration:
     classifier: SetClassifier
 
 
-def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calibration:
+def calibrate(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> Calibration:
     """Make a registered classifier a set classifier that keeps a risk for every class.
 
     Scores the labelled rows with the registered model, finds a rule that turns scores into sets,
@@ -98,8 +99,8 @@ def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calib
     ----------
     model_uri : str
         ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame.
     label : str
         Column of the true class.
     **parameters

@@ -21,6 +21,7 @@ from scrib_mlflow.report import comparison, facts, words
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows import scoring, tables
 from scrib_mlflow.rows.scored import Scored
+from scrib_mlflow.rows.tables import GivenRows
 from scrib_mlflow.workflows.calibrate import as_calibrate, find_base, rows_request
 
 LOGGER = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Compared:
     comparison: Comparison
 
 
-def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compared:
+def compare(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> Compared:
     """Compare SCRIB with other methods on the scores of a registered classifier.
 
     All methods are fitted on the same random half of the rows that calibrate would fit, and
@@ -46,8 +47,9 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
     ----------
     model_uri : str
         ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI; the table that calibrate is given.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame;
+        the table that calibrate is given.
     label : str
         Column of the true class.
     **parameters

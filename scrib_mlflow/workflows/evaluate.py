@@ -33,6 +33,7 @@ from scrib_mlflow.report.facts import Facts, class_table
 from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows import hashes, scored, tables
+from scrib_mlflow.rows.tables import GivenRows
 
 LOGGER = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Evaluation:
     grouped: bool  # False where its rows came in groups, and nothing says which here
 
 
-def evaluate(model_uri: str, data: str, label: str, **parameters: Any) -> Evaluation:
+def evaluate(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> Evaluation:
     """Measure a registered set classifier on labelled rows.
 
     Parameters
@@ -61,8 +62,8 @@ def evaluate(model_uri: str, data: str, label: str, **parameters: Any) -> Evalua
     model_uri : str
         A set classifier that `calibrate` registered: ``models:/NAME/VERSION``,
         ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame.
     label : str
         Column of the true class.
     **parameters

@@ -23,6 +23,7 @@ from scrib_mlflow.report import facts, frontier as frontier_report, words
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
+from scrib_mlflow.rows.tables import GivenRows
 from scrib_mlflow.workflows import calibrate
 
 LOGGER = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Explored:
     frontier: TargetFrontier
 
 
-def frontier(model_uri: str, data: str, label: str, **parameters: Any) -> Explored:
+def frontier(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> Explored:
     """Say how often a set classifier would abstain at which targets.
 
     Set classifiers are fitted at many targets to half of the rows that calibrate would fit, and
@@ -52,8 +53,9 @@ def frontier(model_uri: str, data: str, label: str, **parameters: Any) -> Explor
     ----------
     model_uri : str
         ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI; the table that calibrate is given.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame;
+        the table that calibrate is given.
     label : str
         Column of the true class.
     **parameters
