@@ -92,6 +92,7 @@ class Calibrate(Settings):
     classes: Names | None = None
     scores_from: str = "auto"
     score_transform: Transform = "none"
+    max_invalid: Share = 0.01
     penalty: Cost = 1e4
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
@@ -202,6 +203,7 @@ class Compare(Settings):
     classes: Names | None = None
     scores_from: str = "auto"
     score_transform: Transform = "none"
+    max_invalid: Share = 0.01
     answers: Answers = "top"
     trust: str | None = None
     repeats: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -234,6 +236,7 @@ class Frontier(Settings):
     classes: Names | None = None
     scores_from: str = "auto"
     score_transform: Transform = "none"
+    max_invalid: Share = 0.01
     penalty: Cost = 1e4
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
@@ -248,6 +251,7 @@ RISK = "highest share of wrong answers among the answered rows of a class"
 FIT_ROWS = "labelled rows; those that calibrate would certify on are left out"
 GROUP = "column that says which rows belong together, such as a patient"
 FRACTION = "share of the rows that calibrate certifies on; they are left out here"
+LEFT_OUT = "highest share of the rows that cannot be scored: they are left out here"
 SEED = "seed of the splits and searches; with calibrate's seed, the same rows are left to certify"
 
 MOST_USED = {
@@ -356,6 +360,10 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "columns, or 'columns:[p_a, p_b]', for data that already holds the scores",
         "score_transform": "transform of the scores, here and when served; logits need softmax "
         "for the optimal rule and none for thresholds",
+        "max_invalid": "highest share of the rows of a table that cannot be scored: they count as "
+        "abstentions, as when served; more of them stop the command",
+        "frontier.max_invalid": LEFT_OUT,
+        "compare.max_invalid": LEFT_OUT,
         "trust": "column that says how sure a row is, higher is surer, for example from dropout; "
         "adds SGR on this column",
     },

@@ -62,6 +62,17 @@ class RiskGroup:
     target: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unscored:
+    """Rows that could not be scored when a rule was made: they count as abstentions."""
+
+    n_fit: int
+    n_certify: int
+    n_path: int
+    first: str  # the first of them in words; "" where only their contents would name them
+    reason: str  # why the very first has no scores
+
+
 class Frame(str):
     """Rows in memory, given where others name a file; as text it is what they are called."""
 

@@ -23,7 +23,14 @@ from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
 from scrib_mlflow.core.studies import Comparison, TargetFrontier
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.records import Base, DataRecord, LedgerEntry, RiskGroup, ScoreSource
+from scrib_mlflow.records import (
+    Base,
+    DataRecord,
+    LedgerEntry,
+    RiskGroup,
+    ScoreSource,
+    Unscored,
+)
 
 SCHEMA_VERSION = 5
 READABLE = (2, 3, 4, 5)  # what a newer version adds has defaults
@@ -75,6 +82,7 @@ class SetClassifier:
     risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
     weight: str | None = None  # column of what rows count for
     max_weight: float | None = None  # that a row can have, as declared
+    unscored: Unscored | None = None  # rows that could not be scored, where there are any
 
     @property
     def named_targets(self) -> dict[str, float]:

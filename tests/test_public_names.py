@@ -132,7 +132,7 @@ FIELDS = {
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
         fit_report certify_report n_shared package_version gap candidate_coverage
-        advice error_weight risk_groups weight max_weight
+        advice error_weight risk_groups weight max_weight unscored
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
@@ -181,8 +181,8 @@ OPTIONS = {
         model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
         certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
         max_weight waive max_class_abstention candidate_coverage require_certificate ledger classes
-        scores_from score_transform penalty chance_weight size_weight empty_weight error_weight seed
-        registered_model_name alias max_fit_rows batch_rows engine spark_options
+        scores_from score_transform max_invalid penalty chance_weight size_weight empty_weight
+        error_weight seed registered_model_name alias max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target risk_groups confidence waive
@@ -194,13 +194,13 @@ OPTIONS = {
     """,
     "Compare": """
         model_uri data label risk_targets overall_target certify_fraction group key waive classes
-        scores_from score_transform answers trust repeats curves seed batch_rows
+        scores_from score_transform max_invalid answers trust repeats curves seed batch_rows
     """,
     "Frontier": """
         model_uri data label risk_targets overall_target confidence rule answers certify_fraction
         group key waive max_class_abstention points lowest highest use_certify_rows ledger classes
-        scores_from score_transform penalty chance_weight size_weight empty_weight error_weight seed
-        batch_rows
+        scores_from score_transform max_invalid penalty chance_weight size_weight empty_weight
+        error_weight seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows engine spark_options",
     "Predict": """

@@ -214,8 +214,11 @@ class CalibrationRows:
 
 
 def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:
-    """Return a sample in an order of its own, so that neither a table's nor an engine's matters."""
-    sample = rows.sample(most, by_class=by_class)
+    """Return a sample in an order of its own, so that neither a table's nor an engine's matters.
+
+    Rows that could not be scored are not in it.
+    """
+    sample = rows.scorable().sample(most, by_class=by_class)
     order = np.argsort(sample.cases, kind="stable")
     ordered: list[Any] = [None if values is None else values[order] for values in sample]
     return Sample(*ordered)

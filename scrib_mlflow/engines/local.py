@@ -103,7 +103,7 @@ def join_parts(
         path_data=None if path is None else path.record,
         n_shared=0 if certify is None else count_shared(fit.cases(), certify.cases()),
         cases=_cases(ready, {"fit": fit, "certify": certify, "path": path}),
-        tried=tried(fit),
+        tried=tried(fit.scorable()),
     )
 
 

@@ -19,7 +19,7 @@ from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import OptimalRule
 from scrib_mlflow.core.targets import OVERALL
 from scrib_mlflow.messages import percent, shown
-from scrib_mlflow.records import DataRecord
+from scrib_mlflow.records import DataRecord, Unscored
 from scrib_mlflow.report.facts import WITHIN, ClassTable, Facts, Summary, TextTable, class_table
 from scrib_mlflow.results import Decision, SetClassifier
 
@@ -252,7 +252,13 @@ def calibration_summary(
 def verdict_sentences(record: SetClassifier) -> list[str]:
     """Return what is proved in the first sentence, and its provisos in the others."""
     failed = [] if record.certificate is None else _failed(record.certificate)
-    return say_each("words.verdict", record=record, failed=[claim.name for claim in failed])
+    said = say_each("words.verdict", record=record, failed=[claim.name for claim in failed])
+    return said if record.unscored is None else [*said, unscored_sentence(record.unscored)]
+
+
+def unscored_sentence(unscored: Unscored) -> str:
+    """Return how many rows could not be scored, which, and why."""
+    return say("words.unscored", unscored=unscored)
 
 
 def _failed(certificate: Certificate) -> list[Claim]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.outputs import Transform, find_source, input_columns
-from scrib_mlflow.rows.scored import Scored, row_numbers
+from scrib_mlflow.rows.scored import Scored, Unscored, row_numbers
 from scrib_mlflow.rows.tables import Table, TableLike, counted
 
 COLUMNS = "columns"  # scores_from: the data hold the scores already
@@ -48,6 +48,7 @@ class ScoreOptions:
     targets: Targets = field(default_factory=Targets)  # which must fit the classes
     batch_rows: int = 10_000
     seed: int = 0
+    max_invalid: float = 0.0  # share of a table's rows that may have no scores, and abstain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +163,18 @@ def plan_tables(
 
 
 def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None = None) -> Scored:
-    """Return a table's rows with their scores, or those of them that are kept."""
+    """Return a table's rows with their scores, or those of them that are kept.
+
+    Those that cannot be scored have NaN, unless they are too many.
+    """
     table, plan = ready.table, ready.plan
     numbers = row_numbers(len(ready.labels))
     if kept is not None:
         numbers = take_rows(numbers, kept)
     scores = new_array((len(numbers), len(plan.scorer.classes)), np.float64)
     sums = new_array((len(numbers),), np.uint64)
-    done = 0
+    done, n_bad = 0, 0
+    first_bad: dict[int, str] = {}  # why the first rows cannot be scored, by their numbers
     for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}"):
         end = int(np.searchsorted(numbers, start + len(rows)))
         these = numbers[done:end]
@@ -177,11 +182,33 @@ def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None
             continue
         chosen = rows if len(these) == len(rows) else rows.iloc[these - start]
         features = plan.features(chosen)
-        scores[done:end] = _score(table.what, plan, chosen, features, these)
-        hashed = pd.DataFrame(scores[done:end]) if features is None else features
-        sums[done:end] = hashes.feature_sums(hashed)
+        found, bad = _score(table.what, plan, chosen, features)
+        sums[done:end] = hashes.feature_sums(pd.DataFrame(found) if features is None else features)
+        found[[*bad]] = np.nan
+        scores[done:end] = found
+        n_bad += len(bad)
+        for row in sorted(bad)[: MOST_NAMED - len(first_bad)]:
+            first_bad[int(these[row])] = bad[row]
+        if n_bad > options.max_invalid * len(numbers):
+            told = _unscored(first_bad, n_bad, table.what)
+            raise cannot_be_scored(*told, options.max_invalid)
         done = end
-    return scored_rows(ready, options.seed, scores, sums, kept)
+    unscored = _unscored(first_bad, n_bad, table.what) if n_bad else None
+    return scored_rows(ready, options.seed, scores, sums, kept, unscored)
+
+
+def _unscored(first: Mapping[int, str], n: int, what: str) -> Unscored:
+    """Return the first of n rows of a table in words, and why the very first has no scores."""
+    some = ", ".join(map(str, first)) + " …" * (n > len(first))
+    return Unscored(f"row{'s' * (n > 1)} {some} of {what}", next(iter(first.values())))
+
+
+def cannot_be_scored(first: str, why: str, most: float) -> errors.ModelError:
+    """Return the error of rows, the first of them named, that are more than may abstain."""
+    return errors.ModelError(
+        f"{first} cannot be scored: {why}; drop or repair such rows, or raise max_invalid, the "
+        f"share of the rows of a table that may abstain for it, from {most:g}"
+    )
 
 
 def scored_rows(
@@ -190,6 +217,7 @@ def scored_rows(
     scores: NDArray[np.float64],
     sums: NDArray[np.uint64],
     kept: NDArray[np.bool_] | None = None,
+    unscored: Unscored | None = None,
 ) -> Scored:
     """Return a table's rows, or those kept, with scores and sums, and with the order of a split."""
     table, labels = ready.table, ready.labels
@@ -210,22 +238,31 @@ def scored_rows(
         keys=None if table.keys is None else some(table.keys),
         groups=None if table.groups is None else some(table.groups),
         weights=None if table.weights is None else some(table.weights),
+        unscored=unscored,
     )
 
 
 def _score(
-    what: str,
-    plan: ScoringPlan,
-    rows: pd.DataFrame,
-    features: pd.DataFrame | None,
-    row_numbers: NDArray[np.int64],
-) -> NDArray[np.float64]:
+    what: str, plan: ScoringPlan, rows: pd.DataFrame, features: pd.DataFrame | None
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Return the scores of rows, and by row why some have none."""
     if not plan.columns and features is not None:
-        return score_rows(plan.scorer, features, row_numbers, what)
-    scores = _given_scores(what, rows, plan.columns, row_numbers)
+        scores, failed = as_served(plan.scorer, features)
+        names = [f"for class {name!r}" for name in plan.scorer.classes]
+        raised = {row: f"{type(e).__name__}: {reason(e)}" for row, e in failed.items()}
+        return scores, not_finite(scores, names) | raised
+    scores = _given_scores(what, rows, plan.columns)
     if features is not None:
         _check_same(what, scores, plan.scorer, features, OF_EACH_BATCH)
-    return scores
+    return scores, not_finite(scores, [f"in column {name!r}" for name in plan.columns])
+
+
+def not_finite(scores: NDArray[np.float64], names: Sequence[str]) -> dict[int, str]:
+    """Return which rows lack a finite score, and where; names are those of the columns."""
+    finite = np.isfinite(scores)
+    bad = np.flatnonzero(~finite.all(axis=1)).tolist()
+    first = {row: int(np.argmin(finite[row])) for row in bad}
+    return {row: f"it has the score {scores[row, j]} {names[j]}" for row, j in first.items()}
 
 
 def _features(
@@ -346,33 +383,6 @@ def spread(n: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist()
 
 
-def score_rows(
-    scorer: Scorer, rows: pd.DataFrame, row_numbers: NDArray[np.int64], what: str
-) -> NDArray[np.float64]:
-    """Return (n, k) scores; the first rows that cannot be scored are an error.
-
-    `row_numbers` are the numbers of the rows in the table `what`.
-    """
-    scores, failed = as_served(scorer, rows)
-    if failed:
-        first, *others = (row_numbers[row] for row in sorted(failed)[:MOST_NAMED])
-        more = " …" if len(failed) > MOST_NAMED else ""
-        also = f" (also rows {', '.join(map(str, others))}{more})" if others else ""
-        error = failed[min(failed)]
-        raise errors.ModelError(
-            f"the model cannot score row {first} of {what}{also}: "
-            f"{type(error).__name__}: {reason(error)}; drop or repair such rows"
-        )
-    bad = np.argwhere(~np.isfinite(scores))
-    if len(bad):
-        row, column = bad[0]
-        raise errors.InvalidScoresError(
-            f"row {row_numbers[row]} of {what} has the score {scores[row, column]} for class "
-            f"{scorer.classes[column]!r}; drop or repair rows that the model cannot score"
-        )
-    return scores
-
-
 def as_served(scorer: Scorer, rows: Any) -> tuple[NDArray[np.float64], dict[int, Exception]]:
     """Return the scores of rows, checked as MLflow does when serving, and the errors by row."""
     return _predict(scorer.model.metadata, scorer, rows)
@@ -407,7 +417,7 @@ def _check_given(
     if missing:
         hint = nearest(missing[0], map(str, rows.columns))
         raise errors.InvalidDataError(f"{what} has no column {missing[0]!r} of scores; {hint}")
-    scores = _given_scores(what, rows, columns, np.arange(len(rows)))
+    scores = _given_scores(what, rows, columns)
     if features is not None:
         _check_same(what, scores, scorer, features, TRIED)
         return
@@ -427,9 +437,18 @@ def _check_same(
     features: pd.DataFrame,
     most: int,
 ) -> None:
-    """Raise unless the model gives the same scores for so many of these rows."""
-    tried = np.array(spread(len(features), most))
-    served = score_rows(scorer, features.iloc[tried], tried, what)
+    """Raise unless the model gives the same scores for so many of the rows that have some."""
+    known = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    if not len(known):
+        return
+    tried = known[spread(len(known), most)]
+    served, failed = as_served(scorer, features.iloc[tried])
+    if failed:
+        error = failed[min(failed)]
+        raise errors.ModelError(
+            f"the model cannot score a row of {what} that has scores there: "
+            f"{type(error).__name__}: {reason(error)}; the scores must be those of this model"
+        )
     gap = np.abs(served - scores[tried]).max()
     if not gap <= SAME_SCORES * np.abs(served).max():
         raise errors.InvalidScoresError(
@@ -440,23 +459,14 @@ def _check_same(
         )
 
 
-def _given_scores(
-    what: str, rows: pd.DataFrame, columns: Sequence[str], row_numbers: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the scores that stand in rows, whose numbers in their table are `row_numbers`."""
+def _given_scores(what: str, rows: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.float64]:
+    """Return the scores that stand in rows."""
     try:
-        scores = rows[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
+        return rows[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     except (TypeError, ValueError) as error:
         raise errors.InvalidScoresError(f"the scores in {what} are not numbers: {error}") from error
-    bad = np.argwhere(~np.isfinite(scores))
-    if len(bad):
-        row, column = bad[0]
-        raise errors.InvalidScoresError(
-            f"row {row_numbers[row]} of {what} has the score {scores[row, column]} in column "
-            f"{columns[column]!r}; drop or repair rows without a finite score for every class"
-        )
-    return scores
 
 
 def _sum_to_one(scores: NDArray[np.float64]) -> bool:
-    return bool(np.allclose(scores.sum(axis=1), 1, atol=1e-3))
+    finite = scores[np.isfinite(scores).all(axis=1)]
+    return bool(np.allclose(finite.sum(axis=1), 1, atol=1e-3))

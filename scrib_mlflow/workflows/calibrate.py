@@ -46,7 +46,7 @@ from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError, ScribEr
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, LedgerEntry, group_targets, risk_groups, seal
+from scrib_mlflow.records import Base, LedgerEntry, Unscored, group_targets, risk_groups, seal
 from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.report import words
@@ -54,6 +54,7 @@ from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import scoring
+from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.tables import GivenRows
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
@@ -62,7 +63,7 @@ LOGGER = logging.getLogger(__name__)
 
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
-NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
+NO_MATTER = LOCATIONS | MEANS | {"max_invalid"}  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
 THRESHOLD_OPTIONS = ("penalty", *sorted(WEIGHTS))
@@ -135,6 +136,9 @@ def run(settings: Calibrate) -> Calibration:
         example = scoring.input_example(base.uri)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)
+        unscored = find_unscored(parts)
+        if unscored is not None:
+            LOGGER.warning(words.unscored_sentence(unscored))
         record = _make_record(settings, base, parts, run_id)
         stored = Stored(record, to_json(record))
         _log(stored, tables, parts, settings, name, run_id)
@@ -253,6 +257,7 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
     rows = {"data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive"}
     rows |= {"weight", "max_weight"}
     how = {"label", "classes", "scores_from", "score_transform", "batch_rows", "seed"}
+    how |= {"max_invalid"}
     scored = settings.model_dump(include=how)
     return engines.RowsRequest(
         **settings.model_dump(include=rows),
@@ -351,9 +356,10 @@ def _make_record(
     """Fit, and certify in mode=certified; the labels of certify rows are read last."""
     classes = parts.classes
     sample = engines.sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
-    if len(sample.labels) < parts.fit.n_rows:
+    n_fit = parts.fit.n_rows - parts.fit.n_invalid
+    if len(sample.labels) < n_fit:
         LOGGER.info(
-            f"the search sees {len(sample.labels):,} of {parts.fit.n_rows:,} fit rows, all of rare "
+            f"the search sees {len(sample.labels):,} of {n_fit:,} fit rows, all of rare "
             "classes and the others weighted; max_fit_rows says how many"
         )
     settings = with_rule(settings, sample.scores)
@@ -399,7 +405,33 @@ def _make_record(
         risk_groups=groups,
         weight=settings.weight,
         max_weight=settings.max_weight,
+        unscored=find_unscored(parts),
     )
+
+
+def find_unscored(parts: engines.CalibrationRows) -> Unscored | None:
+    """Return which rows could not be scored, None where all could."""
+    fit, certify, path = parts.fit, parts.certify, parts.path
+    told = [part.unscored for part in (fit, certify, path) if part is not None and part.unscored]
+    if not told:
+        return None
+    return Unscored(
+        n_fit=fit.n_invalid,
+        n_certify=0 if certify is None else certify.n_invalid,
+        n_path=0 if path is None else path.n_invalid,
+        first=told[0].first,
+        reason=told[0].reason,
+    )
+
+
+def leave_out_unscored(rows: Scored) -> Scored:
+    """Return the rows that could be scored, with a word on the others."""
+    if rows.unscored is not None:
+        LOGGER.warning(
+            f"{rows.n_invalid:,} rows could not be scored and are left out; calibrate counts them "
+            f"as abstentions: {rows.unscored.first} ({rows.unscored.reason})"
+        )
+    return rows.scorable()
 
 
 def _fit_plain(settings: Calibrate, parts: engines.CalibrationRows, sample: Sample) -> Fit:
@@ -443,7 +475,9 @@ def _fit(
     how = choose_group_test(parts.fit.group_codes(), parts.fit.labels, constraints, *asked)
     drawing = {
         "rule": settings.rule,
-        "certify_rows": expected_rows(certify.n_rows, use.level, parts.fit.weights, how),
+        "certify_rows": expected_rows(
+            certify.n_rows - certify.n_invalid, use.level, parts.fit.weights, how
+        ),
         "classes": classes,
         **target_options(settings),
         **loss_options(settings),
@@ -594,8 +628,10 @@ def _log(
     record = stored.record
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
     metrics |= runs.report_metrics(record.fit_report, prefix="fit_")
-    if record.certify_report is not None:
+    metrics["fit_n_invalid"] = float(parts.fit.n_invalid)
+    if record.certify_report is not None and parts.certify is not None:
         metrics |= runs.report_metrics(record.certify_report)
+        metrics["n_invalid"] = float(parts.certify.n_invalid)
     if record.certificate is not None:
         metrics |= runs.certificate_metrics(record.certificate, record.classes)
     metrics |= runs.gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")

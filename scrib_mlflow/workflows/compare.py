@@ -22,7 +22,12 @@ from scrib_mlflow.results import to_json
 from scrib_mlflow.rows import scoring, tables
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.tables import GivenRows
-from scrib_mlflow.workflows.calibrate import as_calibrate, find_base, rows_request
+from scrib_mlflow.workflows.calibrate import (
+    as_calibrate,
+    find_base,
+    leave_out_unscored,
+    rows_request,
+)
 
 LOGGER = logging.getLogger(__name__)
 
@@ -80,7 +85,7 @@ def run(settings: Compare) -> Compared:
             run_id=run_id,
             model_uri=base.uri,
             data=fit.record,
-            comparison=_compare(settings, fit),
+            comparison=_compare(settings, leave_out_unscored(fit)),
         )
         _log(done, base)
     return done

@@ -28,7 +28,12 @@ from scrib_mlflow.workflows import calibrate
 
 LOGGER = logging.getLogger(__name__)
 
-NO_MATTER = {"model_uri", "data", "batch_rows"}  # options that change nothing about what is seen
+NO_MATTER = {
+    "model_uri",
+    "data",
+    "batch_rows",
+    "max_invalid",
+}  # options that change nothing about what is seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +100,7 @@ def run(settings: Frontier) -> Explored:
             model_uri=base.uri,
             data=scored.record,
             use=use,
-            frontier=_draw(settings, scored, chosen),
+            frontier=_draw(settings, calibrate.leave_out_unscored(scored), chosen),
         )
         _log(done, base)
     return done

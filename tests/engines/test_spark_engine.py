@@ -141,11 +141,38 @@ def test_a_bad_row_is_named_by_its_key_or_else_by_its_contents(uri):
     table = pd.read_parquet("known_rows.parquet")
     table.loc[[5, 7], "x0"] = np.nan
     table.to_parquet("bad.parquet")
-    with pytest.raises(ModelError, match="the row with id 'rows-5' of data and 1 more: ValueError"):
-        scrib_mlflow.calibrate(uri, "bad.parquet", "label", key="id", engine="spark")
+    given = {"engine": "spark", "max_invalid": 0}
+    and_more = "of data and 1 more cannot be scored: ValueError"
+    with pytest.raises(ModelError, match=f"the row with id 'rows-5' {and_more}"):
+        scrib_mlflow.calibrate(uri, "bad.parquet", "label", key="id", **given)
     table.drop(columns=["id", "patient"]).to_parquet("bad.parquet")
-    with pytest.raises(ModelError, match=r"the row \{'x0': nan.* of data and 1 more: ValueError"):
-        scrib_mlflow.calibrate(uri, "bad.parquet", "label", engine="spark")
+    with pytest.raises(ModelError, match=rf"the row \{{'x0': nan.* {and_more}"):
+        scrib_mlflow.calibrate(uri, "bad.parquet", "label", **given)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [pytest.param(False, id="scored"), pytest.param(True, id="columns", marks=pytest.mark.slow)],
+)
+def test_rows_that_cannot_be_scored_abstain_alike(uri, columns):
+    table = pd.read_parquet("rows.parquet")
+    if columns:
+        scores = mlflow.sklearn.load_model(uri).predict_proba(table[FEATURES])
+        table = table.join(pd.DataFrame(scores, columns=CLASSES))
+        table.loc[[5, 7], "hard"] = [np.nan, np.inf]
+    else:
+        table.loc[[5, 7], "x0"] = np.nan
+    table.to_parquet("holes.parquet")
+    options = {"risk_targets": 0.1, "scores_from": "columns" if columns else "auto"}
+    local, other = (
+        scrib_mlflow.calibrate(uri, "holes.parquet", "label", **options, **engine).classifier
+        for engine in ({}, {"engine": "spark"})
+    )
+    assert local.certified
+    assert local.unscored.n_fit + local.unscored.n_certify == 2
+    assert other.unscored.first == ""  # its contents stay in the log
+    told = replace(other.unscored, first=local.unscored.first, reason=local.unscored.reason)
+    assert to_json(replace(other, unscored=told)) == to_json(local)
 
 
 @pytest.mark.slow

@@ -60,13 +60,18 @@ class SparkEngine(Engine[SparkTable]):
                 source=scorer.source,
                 score_columns=plan.columns,
             )
-            table, sums, scores, _ = score_table(read, served, request.scoring.batch_rows)
+            options = request.scoring
+            table, sums, scores, _, unscored = score_table(
+                read, served, options.batch_rows, options.max_invalid
+            )
             ready.append(scoring.Prepared(table, table.indices(scorer.classes), plan))
-            rows[read.what] = scoring.scored_rows(ready[-1], request.scoring.seed, scores, sums)
+            rows[read.what] = scoring.scored_rows(
+                ready[-1], options.seed, scores, sums, unscored=unscored
+            )
         chosen = local.choose(ready, request)
 
         def some_to_try(fit: Scored) -> SmokeTest | None:
-            return _find_rows(tables.data, ready[0].plan, [fit, rows["data"]])
+            return _find_rows(tables.data, ready[0].plan, [fit, rows["data"].scorable()])
 
         return local.join_parts(ready, rows, chosen, some_to_try)
 
@@ -88,7 +93,7 @@ class SparkEngine(Engine[SparkTable]):
                     f"the model refuses rows of {table.what}: {messages.reason(error)}"
                 ) from error
         served = ServedModel(uri=uri, inputs=tuple(names), schema=schema, classes=classes)
-        slim, sums, scores, sets = score_table(table, served, batch_rows)
+        slim, sums, scores, sets, _ = score_table(table, served, batch_rows)
         labels = slim.indices(classes)
         return make_answered(uri, slim, classes, labels, sums, scores, sets)
 
