@@ -64,7 +64,7 @@ class Settings(BaseModel):
 class Calibrate(Settings):
     """Options of `calibrate`."""
 
-    model_uri: str
+    model_uri: str | None = None
     data: Data
     label: str
     risk_targets: Rates = 0.1
@@ -191,7 +191,7 @@ class Plan(Settings):
 class Compare(Settings):
     """Options of `compare`."""
 
-    model_uri: str
+    model_uri: str | None = None
     data: Data
     label: str
     risk_targets: Rates = 0.1
@@ -215,7 +215,7 @@ class Compare(Settings):
 class Frontier(Settings):
     """Options of `frontier`."""
 
-    model_uri: str
+    model_uri: str | None = None
     data: Data
     label: str
     risk_targets: Rates = 0.1
@@ -247,6 +247,7 @@ class Frontier(Settings):
 
 
 URIS = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
+NO_MODEL = "none; scores_from then names columns of data, and nothing is served"
 RISK = "highest share of wrong answers among the answered rows of a class"
 FIT_ROWS = "labelled rows; those that calibrate would certify on are left out"
 GROUP = "column that says which rows belong together, such as a patient"
@@ -266,7 +267,8 @@ MOST_USED = {
 SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its own
     "Model and data": {
         "model_uri": f"the registered classifier: {URIS}",
-        "evaluate.model_uri": f"the registered set classifier: {URIS}",
+        "evaluate.model_uri": f"the registered set classifier: {URIS}; or runs:/RUN_ID, of a "
+        "calibrate run without a model, for data that holds scores in the same columns",
         "gate.model_uri": "the set classifier to promote: models:/NAME/VERSION or "
         "models:/NAME@ALIAS",
         "predict.model_uri": f"the registered set classifier: {URIS}",
@@ -357,7 +359,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "classes": "class names in the order of the scores",
         "scores_from": "where the scores come from: auto; a method of the native model "
         "(decision_function); an entry of the model's output, or its columns ('[p_a, p_b]'); "
-        "columns, or 'columns:[p_a, p_b]', for data that already holds the scores",
+        "columns, or 'columns:[p_a, p_b]', for data that already holds the scores, also those of a "
+        "model that MLflow does not have (then without model_uri)",
         "score_transform": "transform of the scores, here and when served; logits need softmax "
         "for the optimal rule and none for thresholds",
         "max_invalid": "highest share of the rows of a table that cannot be scored: they count as "
@@ -433,6 +436,9 @@ VALUE_NOTES = {
     "NAMES": "'W,N1,N2', inline YAML such as '[W, N1, N2]', or a YAML file",
 }
 UNSET = {  # what happens without a value
+    "calibrate.model_uri": NO_MODEL,
+    "frontier.model_uri": NO_MODEL,
+    "compare.model_uri": NO_MODEL,
     "evaluate.group": "calibrate's, if data has it",
     "gate.group": "calibrate's, if data has it",
     "group_cap": "the median of the fit rows' groups, for the class with the fewest",

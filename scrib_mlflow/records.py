@@ -18,6 +18,9 @@ class Base:
     model_id: str
 
 
+SCORES_ONLY = Base(uri="", name="scores of the data", version="", model_id="")  # no model gave them
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRecord:
     """Which rows were used."""
@@ -32,7 +35,7 @@ class DataRecord:
 class ScoreSource:
     """How a model is asked for scores, and where they stand in what it returns."""
 
-    call: str  # a method of the native model, "session" (ONNX) or "predict" (pyfunc)
+    call: str  # a method of the native model, "session" (ONNX), "predict" (pyfunc) or "columns"
     key: str | int | None = None  # entry or column of the output
     columns: tuple[str | int, ...] | None = None  # of the output, in class order
     single: Literal["", "probability", "margin"] = ""  # one score, of the second of two classes

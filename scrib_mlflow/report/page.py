@@ -307,7 +307,7 @@ def _made_from(
     }
     facts = {
         **made,
-        "classifier": f"{named} ({base.uri})",
+        "classifier": f"{named} ({base.uri or 'no model in MLflow, so nothing is served'})",
         **{name: _used_rows(data) for name, data in parts.items() if data is not None},
         "rule": f"{record.rule.kind}, mode={record.mode}",
         "confidence": f"{record.confidence:g}",

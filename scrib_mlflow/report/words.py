@@ -249,6 +249,17 @@ def calibration_summary(
     return replace(summary, notes=summary.notes[:1])
 
 
+def scores_summary(record: SetClassifier, uri: str, where: str) -> Summary:
+    """Return what is printed of a calibration of scores that no model of MLflow gives."""
+    facts = calibration_facts(record)
+    steps = [
+        ("to serve", "nothing: no model was given, so the run holds a rule and its certificate."),
+        ("other rows", f"python -m scrib_mlflow evaluate --model_uri {uri} --data … --label …"),
+    ]
+    summary = summarize(facts, "The rule", where, steps)
+    return replace(summary, notes=(*summary.notes[:1], *facts.reasons))
+
+
 def verdict_sentences(record: SetClassifier) -> list[str]:
     """Return what is proved in the first sentence, and its provisos in the others."""
     failed = [] if record.certificate is None else _failed(record.certificate)

@@ -13,6 +13,7 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
+from mlflow.types import Schema
 from numpy.typing import NDArray
 
 from scrib_mlflow import errors, serving
@@ -48,6 +49,7 @@ class ScoreOptions:
     targets: Targets = field(default_factory=Targets)  # which must fit the classes
     batch_rows: int = 10_000
     seed: int = 0
+    columns: tuple[str, ...] = ()  # that hold the scores, where scores_from does not name them
     max_invalid: float = 0.0  # share of a table's rows that may have no scores, and abstain
 
 
@@ -55,9 +57,13 @@ class ScoreOptions:
 class Scorer:
     """A loaded model, where its scores are, and what its classes are called."""
 
-    model: PyFuncModel
+    model: Any  # a PyFuncModel; None where the data hold the scores of a model that MLflow lacks
     source: ScoreSource
     classes: tuple[str, ...]
+
+    def input_schema(self) -> Schema | None:
+        """Return what the model takes, None where it does not say so."""
+        return None if self.model is None else self.model.metadata.get_input_schema()
 
     def predict(self, rows: Any) -> Any:
         """Return the scores of rows and the errors by row; MLflow calls this with checked rows."""
@@ -79,8 +85,9 @@ class ScoringPlan(NamedTuple):
 
     def features(self, rows: pd.DataFrame) -> pd.DataFrame | None:
         """Return what the model takes of rows, None where the table has scores only."""
-        schema = self.scorer.model.metadata.get_input_schema()
-        return tables.as_typed(rows[list(self.inputs)], schema) if self.inputs else None
+        if not self.inputs:
+            return None
+        return tables.as_typed(rows[list(self.inputs)], self.scorer.input_schema())
 
 
 class Prepared(NamedTuple):
@@ -113,15 +120,49 @@ def input_example(uri: str) -> Any:
 
 
 def prepare(
-    model: PyFuncModel, example: Any, read: Sequence[Table], options: ScoreOptions
+    model: PyFuncModel | None, example: Any, read: Sequence[Table], options: ScoreOptions
 ) -> list[Prepared]:
     """Return tables with labels and inputs, all to be scored in the way of the first."""
     first_rows = ((table, next(table.source.batches())) for table in read)
-    plans = plan_tables(model, example, first_rows, options)
+    plans = (
+        plan_scores(first_rows, options)
+        if model is None
+        else plan_tables(model, example, first_rows, options)
+    )
     return [
         Prepared(table, table.indices(plan.scorer.classes), plan)
         for table, plan in zip(read, plans, strict=True)
     ]
+
+
+def plan_scores(
+    read: Iterable[tuple[TableLike, pd.DataFrame]], options: ScoreOptions
+) -> Iterator[ScoringPlan]:
+    """Yield how each table is scored where no model is given: by the columns that hold scores."""
+    _, columns = score_columns(options)
+    given = tuple(columns or options.classes or ())
+    classes = check_classes(options.classes or given, len(given)) if given else ()
+    if not given:
+        raise errors.InvalidSettingsError(
+            "without model_uri nothing says which columns hold the scores; name them with "
+            "scores_from='columns:[p_a, p_b]', and the classes with classes if they have other "
+            "names"
+        )
+    if options.score_transform != "none":
+        raise errors.InvalidSettingsError(
+            "score_transform is for scores that a model gives; transform the columns in the data, "
+            "or leave it out"
+        )
+    make_constraints(options.targets, classes)
+    scorer = Scorer(model=None, source=ScoreSource(call=COLUMNS, columns=given), classes=classes)
+    for table, rows in read:
+        if table.label in given:
+            raise errors.InvalidSettingsError(
+                f"scores_from names the label {table.label!r}; name the columns of scores only"
+            )
+        _check_columns(table.what, rows, given)
+        _given_scores(table.what, rows, given)
+        yield ScoringPlan(scorer, (), given)
 
 
 def plan_tables(
@@ -299,6 +340,8 @@ def _features(
 
 def score_columns(options: ScoreOptions) -> tuple[str, list[str]]:
     """Return where scores come from, and the columns of the data that hold them if named."""
+    if options.columns:
+        return COLUMNS, [*options.columns]
     word, colon, names = options.scores_from.partition(":")
     if word != COLUMNS:
         return options.scores_from, []
@@ -413,10 +456,7 @@ def _check_given(
         raise errors.InvalidDataError(
             f"scores_from names {len(columns)} columns for the classes {[*scorer.classes]}"
         )
-    missing = [name for name in columns if name not in rows.columns]
-    if missing:
-        hint = nearest(missing[0], map(str, rows.columns))
-        raise errors.InvalidDataError(f"{what} has no column {missing[0]!r} of scores; {hint}")
+    _check_columns(what, rows, columns)
     scores = _given_scores(what, rows, columns)
     if features is not None:
         _check_same(what, scores, scorer, features, TRIED)
@@ -428,6 +468,14 @@ def _check_given(
             f"the model gives {which[0]}, but the scores in {what} are {which[1]}; give the "
             "scores as the model does, or rows with its inputs"
         )
+
+
+def _check_columns(what: str, rows: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Raise where a column of scores is missing."""
+    missing = [name for name in columns if name not in rows.columns]
+    if missing:
+        hint = nearest(missing[0], map(str, rows.columns))
+        raise errors.InvalidDataError(f"{what} has no column {missing[0]!r} of scores; {hint}")
 
 
 def _check_same(

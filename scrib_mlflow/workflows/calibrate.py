@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import mlflow
 import numpy as np
+from mlflow.pyfunc import PyFuncModel
 
 import scrib_mlflow
 from scrib_mlflow.core.certificate import (
@@ -46,7 +47,15 @@ from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError, ScribEr
 from scrib_mlflow.messages import progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, LedgerEntry, Unscored, group_targets, risk_groups, seal
+from scrib_mlflow.records import (
+    SCORES_ONLY,
+    Base,
+    LedgerEntry,
+    Unscored,
+    group_targets,
+    risk_groups,
+    seal,
+)
 from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.report import words
@@ -85,12 +94,17 @@ class Calibration:
     name: str
     version: str
     alias: str  # "" where it is not certified, and the version that has the alias is
-    model_uri: str
+    model_uri: str  # runs:/RUN_ID where there is no model, and no name and version either
     run_id: str
     classifier: SetClassifier
 
 
-def calibrate(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> Calibration:
+def calibrate(
+    model_uri: str | None = None,
+    data: GivenRows | None = None,
+    label: str | None = None,
+    **parameters: Any,
+) -> Calibration:
     """Make a registered classifier a set classifier that keeps a risk for every class.
 
     Scores the labelled rows with the registered model, finds a rule that turns scores into sets,
@@ -98,8 +112,10 @@ def calibrate(model_uri: str, data: GivenRows, label: str, **parameters: Any) ->
 
     Parameters
     ----------
-    model_uri : str
-        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
+    model_uri : str, optional
+        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``. Without one,
+        ``scores_from="columns:[p_a, p_b]"`` names the columns of ``data`` that hold the scores of
+        some other model; then nothing is registered.
     data : str, Path or DataFrame
         Labelled rows: a parquet or csv file, by path or URI, or a pandas frame.
     label : str
@@ -111,7 +127,8 @@ def calibrate(model_uri: str, data: GivenRows, label: str, **parameters: Any) ->
     Returns
     -------
     Calibration
-        Name and version in the registry, the run, and the set classifier with its reports.
+        Name and version in the registry, the run, and the set classifier with its reports. Without
+        a model, name and version are empty, and ``model_uri`` is ``runs:/RUN_ID``.
     """
     values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
     return run(read_settings(Calibrate, values))
@@ -122,8 +139,9 @@ def run(settings: Calibrate) -> Calibration:
     check_options(settings)
     base = find_base(settings.model_uri)
     name = settings.registered_model_name or f"{base.name}-scrib"
-    with stores.short_waits():
-        models.check_names(name, settings.alias, base)
+    if base.uri:
+        with stores.short_waits():
+            models.check_names(name, settings.alias, base)
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         request = rows_request(settings)
@@ -131,9 +149,7 @@ def run(settings: Calibrate) -> Calibration:
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}"))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
-        LOGGER.info(f"loading {base.uri}")
-        model = models.load_model(base.uri)
-        example = scoring.input_example(base.uri)
+        model, example = _load(base)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)
         unscored = find_unscored(parts)
@@ -141,22 +157,43 @@ def run(settings: Calibrate) -> Calibration:
             LOGGER.warning(words.unscored_sentence(unscored))
         record = _make_record(settings, base, parts, run_id)
         stored = Stored(record, to_json(record))
-        _log(stored, tables, parts, settings, name, run_id)
-        LOGGER.info("logging the set classifier, and trying it")
-        logged_uri = _log_model(stored, model, parts.tried, example, run_id)
-        runs.remember(logged_uri, name, settings.alias)
-        done = register_logged(logged_uri, stored, run_id, name, settings.alias)
+        _log(stored, tables, parts, settings, name if base.uri else base.name, run_id)
+        if model is None:
+            runs.remember(f"runs:/{run_id}", "", "")
+            done = _not_registered(record, run_id)
+        else:
+            LOGGER.info("logging the set classifier, and trying it")
+            logged_uri = _log_model(stored, model, parts.tried, example, run_id)
+            runs.remember(logged_uri, name, settings.alias)
+            done = register_logged(logged_uri, stored, run_id, name, settings.alias)
     if settings.require_certificate and not record.certified:
         LOGGER.info(f"\n{summary(done)}\n")
         raise NotCertifiedError(
-            f"{done.model_uri} is registered but not certified, which require_certificate asks "
-            "for; the table above says which classes are in the way"
+            f"{done.model_uri} is {'registered but ' * bool(base.uri)}not certified, which "
+            "require_certificate asks for; the table above says which classes are in the way"
         )
     return done
 
 
+def _load(base: Base) -> tuple[PyFuncModel | None, Any]:
+    """Return a model and the example that it was logged with; neither where only scores are."""
+    if not base.uri:
+        return None, None
+    LOGGER.info(f"loading {base.uri}")
+    return models.load_model(base.uri), scoring.input_example(base.uri)
+
+
+def _not_registered(record: SetClassifier, run_id: str) -> Calibration:
+    """Return a calibration of scores that no model of MLflow gives: only its run holds it."""
+    uri = f"runs:/{run_id}"
+    return Calibration(
+        name="", version="", alias="", model_uri=uri, run_id=run_id, classifier=record
+    )
+
+
 def check_options(settings: Calibrate) -> None:
     """Raise for options that exclude each other."""
+    _check_model_options(settings)
     if settings.certify_fraction is not None and settings.certify_data is not None:
         raise InvalidSettingsError(
             "certify_fraction and certify_data exclude each other; leave one of them out"
@@ -185,6 +222,24 @@ def check_options(settings: Calibrate) -> None:
         raise InvalidSettingsError(
             "require_certificate needs mode=certified; mode=paper certifies nothing"
         )
+
+
+def _check_model_options(settings: Calibrate) -> None:
+    """Raise where there is neither a model nor scores of one, or nothing to register."""
+    if settings.model_uri is not None:
+        return
+    if settings.scores_from.partition(":")[0] != scoring.COLUMNS:
+        raise InvalidSettingsError(
+            "model_uri is missing; give the classifier as models:/NAME/VERSION, or, for scores of "
+            "a model that MLflow does not have, their columns: scores_from='columns:[p_a, p_b]'"
+        )
+    changed = settings.model_dump(exclude_defaults=True)
+    for name in ("registered_model_name", "alias"):
+        if name in changed:
+            raise InvalidSettingsError(
+                f"{name} is for a model that is registered, but without model_uri there is nothing "
+                "to serve; leave it out"
+            )
 
 
 def _told_rule(settings: Calibrate) -> tuple[str, str]:
@@ -319,10 +374,12 @@ def register_logged(
     )
 
 
-def find_base(model_uri: str) -> Base:
+def find_base(model_uri: str | None) -> Base:
     """Return the classifier that a URI means, if the stores answer and MLflow can call it."""
     with stores.short_waits():
         stores.check_stores()
+        if model_uri is None:
+            return SCORES_ONLY
         base = stores.find_model(model_uri)
         scoring.check_is_base(base)
     return base
@@ -672,4 +729,6 @@ def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
     names = done.name, done.version, done.alias
     where = words.logged(done.run_id, mlflow.get_tracking_uri())
+    if not done.name:
+        return words.terminal(words.scores_summary(done.classifier, done.model_uri, where))
     return words.terminal(words.calibration_summary(done.classifier, *names, where))

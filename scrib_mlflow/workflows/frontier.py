@@ -47,7 +47,12 @@ class Explored:
     frontier: TargetFrontier
 
 
-def frontier(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> Explored:
+def frontier(
+    model_uri: str | None = None,
+    data: GivenRows | None = None,
+    label: str | None = None,
+    **parameters: Any,
+) -> Explored:
     """Say how often a set classifier would abstain at which targets.
 
     Set classifiers are fitted at many targets to half of the rows that calibrate would fit, and
@@ -56,8 +61,9 @@ def frontier(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> 
 
     Parameters
     ----------
-    model_uri : str
-        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
+    model_uri : str, optional
+        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``. Without one,
+        ``scores_from="columns:[p_a, p_b]"`` names the columns of ``data`` that hold scores.
     data : str, Path or DataFrame
         Labelled rows: a parquet or csv file, by path or URI, or a pandas frame;
         the table that calibrate is given.
@@ -86,7 +92,7 @@ def run(settings: Frontier) -> Explored:
     with runs.open_run(f"frontier {base.name}") as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(table.some_rows(), table.record, settings.label, "frontier")
-        LOGGER.info(f"loading {base.uri}")
+        LOGGER.info(f"loading {base.uri or base.name}")
         ready, chosen = choose_as_calibrate(base, table, request)
         use, digest = None, table.record.digest
         if settings.use_certify_rows:  # entered before anything is made of their labels
@@ -97,7 +103,7 @@ def run(settings: Frontier) -> Explored:
         scored = score(ready, request.scoring, None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
-            model_uri=base.uri,
+            model_uri=base.uri or base.name,
             data=scored.record,
             use=use,
             frontier=_draw(settings, calibrate.leave_out_unscored(scored), chosen),

@@ -121,6 +121,31 @@ def test_tables_of_their_own_certify_and_draw_the_path_alike(uri):
 
 
 @pytest.mark.slow
+def test_scores_without_a_model_are_certified_and_evaluated_alike(uri):
+    for name in ("rows", "fresh"):
+        table = pd.read_parquet(f"known_{name}.parquet")
+        scores = mlflow.sklearn.load_model(uri).predict_proba(table[FEATURES])
+        scores[9, 1] = np.nan
+        given = pd.DataFrame(scores, columns=CLASSES).assign(label=table["label"], id=table["id"])
+        given.to_parquet(f"scores_{name}.parquet")
+    named = {"scores_from": "columns", "classes": CLASSES, "key": "id"}
+    engines = ({}, {"engine": "spark"})
+    local, other = (
+        scrib_mlflow.calibrate(data="scores_rows.parquet", label="label", **named, **engine)
+        for engine in engines
+    )
+    assert local.classifier.certified
+    told = replace(other.classifier, unscored=local.classifier.unscored)
+    assert to_json(told) == to_json(local.classifier)
+    ours, theirs = (
+        scrib_mlflow.evaluate(local.model_uri, "scores_fresh.parquet", "label", **engine)
+        for engine in engines
+    )
+    assert to_json(theirs.report) == to_json(ours.report)
+    assert (theirs.n_invalid, theirs.n_shared) == (ours.n_invalid, ours.n_shared)
+
+
+@pytest.mark.slow
 def test_rows_that_certify_must_not_be_fitted(uri):
     with pytest.raises(InvalidDataError, match="would prove nothing"):
         scrib_mlflow.calibrate(

@@ -39,14 +39,18 @@ class SparkEngine(Engine[SparkTable]):
     def make_parts(
         self,
         tables: Tables[SparkTable],
-        model: PyFuncModel,
+        model: PyFuncModel | None,
         uri: str,
         example: Any,
         request: RowsRequest,
     ) -> CalibrationRows:
         """Score the rows of all tables with a model, and return them by what they are for."""
         some_rows = ((table, table.some_rows()) for table in tables.all())
-        plans = scoring.plan_tables(model, example, some_rows, request.scoring)
+        plans = (
+            scoring.plan_scores(some_rows, request.scoring)
+            if model is None
+            else scoring.plan_tables(model, example, some_rows, request.scoring)
+        )
         ready: list[scoring.Prepared] = []
         rows: dict[str, Scored] = {}
         for read, plan in zip(tables.all(), plans, strict=True):
@@ -55,7 +59,7 @@ class SparkEngine(Engine[SparkTable]):
             served = ServedModel(
                 uri=uri,
                 inputs=plan.inputs,
-                schema=scorer.model.metadata.get_input_schema(),
+                schema=scorer.input_schema(),
                 classes=scorer.classes,
                 source=scorer.source,
                 score_columns=plan.columns,
