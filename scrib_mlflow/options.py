@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -25,6 +26,15 @@ GroupTestName = Literal["approximate", "exact"]
 Transform = Literal["none", "softmax", "sigmoid"]
 EngineName = Literal["local", "spark"]
 SparkOptions = dict[str, str | bool | int | float]
+
+
+def _as_given(value: Any, read: Callable[[Any], str]) -> str:
+    """Return text of whatever class as it is: that of a frame holds its rows."""
+    return value if isinstance(value, str) else read(value)
+
+
+Data = Annotated[str, WrapValidator(_as_given)]  # a path or a URI; in Python also a `Frame`
+DATA = ("data", "certify_data", "path_data")
 
 
 class RiskGroup(BaseModel):
@@ -54,8 +64,8 @@ class Settings(BaseModel):
 class Calibrate(Settings):
     """Options of `calibrate`."""
 
-    model_uri: str
-    data: str
+    model_uri: str | None = None
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
@@ -65,8 +75,8 @@ class Calibrate(Settings):
     answers: Answers | None = None
     mode: Literal["certified", "paper"] = "certified"
     certify_fraction: Rate | None = None
-    certify_data: str | None = None
-    path_data: str | None = None
+    certify_data: Data | None = None
+    path_data: Data | None = None
     group: str | None = None
     group_cap: Positive | None = None
     group_test: GroupTestName = "approximate"
@@ -84,6 +94,7 @@ class Calibrate(Settings):
     classes: Names | None = None
     scores_from: str = "auto"
     score_transform: Transform = "none"
+    max_invalid: Share = 0.01
     penalty: Cost = 1e4
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
@@ -102,7 +113,7 @@ class Evaluate(Settings):
     """Options of `evaluate`."""
 
     model_uri: str
-    data: str
+    data: Data
     label: str
     confidence: Confidence = 0.95
     group: str | None = None
@@ -116,7 +127,7 @@ class Gate(Settings):
 
     model_uri: str
     alias: str = "champion"
-    data: str | None = None
+    data: Data | None = None
     label: str | None = None
     evidence: Literal["certificate", "fresh"] = "certificate"
     risk_targets: Rates | None = None
@@ -141,7 +152,7 @@ class Predict(Settings):
     """Options of `predict`."""
 
     model_uri: str
-    data: str
+    data: Data
     output: str
     key: Names = ()
     explain: bool = False
@@ -168,7 +179,7 @@ class Demo(Settings):
 class Plan(Settings):
     """Options of `plan`."""
 
-    data: str
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     confidence: Confidence = 0.95
@@ -182,8 +193,8 @@ class Plan(Settings):
 class Compare(Settings):
     """Options of `compare`."""
 
-    model_uri: str
-    data: str
+    model_uri: str | None = None
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
@@ -194,6 +205,7 @@ class Compare(Settings):
     classes: Names | None = None
     scores_from: str = "auto"
     score_transform: Transform = "none"
+    max_invalid: Share = 0.01
     answers: Answers = "top"
     trust: str | None = None
     repeats: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -205,8 +217,8 @@ class Compare(Settings):
 class Frontier(Settings):
     """Options of `frontier`."""
 
-    model_uri: str
-    data: str
+    model_uri: str | None = None
+    data: Data
     label: str
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
@@ -226,6 +238,7 @@ class Frontier(Settings):
     classes: Names | None = None
     scores_from: str = "auto"
     score_transform: Transform = "none"
+    max_invalid: Share = 0.01
     penalty: Cost = 1e4
     chance_weight: Weight = 1.0
     size_weight: Weight = 0.0
@@ -236,10 +249,12 @@ class Frontier(Settings):
 
 
 URIS = "models:/NAME/VERSION, models:/NAME@ALIAS or models:/m-ID"
+NO_MODEL = "none; scores_from then names columns of data, and nothing is served"
 RISK = "highest share of wrong answers among the answered rows of a class"
 FIT_ROWS = "labelled rows; those that calibrate would certify on are left out"
 GROUP = "column that says which rows belong together, such as a patient"
 FRACTION = "share of the rows that calibrate certifies on; they are left out here"
+LEFT_OUT = "highest share of the rows that cannot be scored: they are left out here"
 SEED = "seed of the splits and searches; with calibrate's seed, the same rows are left to certify"
 
 MOST_USED = {
@@ -254,7 +269,8 @@ MOST_USED = {
 SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its own
     "Model and data": {
         "model_uri": f"the registered classifier: {URIS}",
-        "evaluate.model_uri": f"the registered set classifier: {URIS}",
+        "evaluate.model_uri": f"the registered set classifier: {URIS}; or runs:/RUN_ID, of a "
+        "calibrate run without a model, for data that holds scores in the same columns",
         "gate.model_uri": "the set classifier to promote: models:/NAME/VERSION or "
         "models:/NAME@ALIAS",
         "predict.model_uri": f"the registered set classifier: {URIS}",
@@ -348,9 +364,14 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "classes": "class names in the order of the scores",
         "scores_from": "where the scores come from: auto; a method of the native model "
         "(decision_function); an entry of the model's output, or its columns ('[p_a, p_b]'); "
-        "columns, or 'columns:[p_a, p_b]', for data that already holds the scores",
+        "columns, or 'columns:[p_a, p_b]', for data that already holds the scores, also those of a "
+        "model that MLflow does not have (then without model_uri)",
         "score_transform": "transform of the scores, here and when served; logits need softmax "
         "for the optimal rule and none for thresholds",
+        "max_invalid": "highest share of the rows of a table that cannot be scored: they count as "
+        "abstentions, as when served; more of them stop the command",
+        "frontier.max_invalid": LEFT_OUT,
+        "compare.max_invalid": LEFT_OUT,
         "trust": "column that says how sure a row is, higher is surer, for example from dropout; "
         "adds SGR on this column",
     },
@@ -423,6 +444,9 @@ VALUE_NOTES = {
     "NAMES": "'W,N1,N2', inline YAML such as '[W, N1, N2]', or a YAML file",
 }
 UNSET = {  # what happens without a value
+    "calibrate.model_uri": NO_MODEL,
+    "frontier.model_uri": NO_MODEL,
+    "compare.model_uri": NO_MODEL,
     "evaluate.group": "calibrate's, if data has it",
     "gate.group": "calibrate's, if data has it",
     "group_cap": "the median of the fit rows' groups, for the class with the fewest",

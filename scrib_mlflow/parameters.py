@@ -15,9 +15,11 @@ from pydantic_core import ErrorDetails
 
 from scrib_mlflow.errors import InvalidSettingsError
 from scrib_mlflow.messages import nearest, share_hint
-from scrib_mlflow.options import Settings
+from scrib_mlflow.options import DATA, Settings
+from scrib_mlflow.records import Frame
 
 Kind = TypeVar("Kind", bound=Settings)
+LONGEST_VALUE = 300  # characters of a value in a message
 BRANCHES = ("float", "constrained-float", "dict[str,constrained-float]", "tuple[str, ...]")
 
 
@@ -35,11 +37,42 @@ def read_settings(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
             raise InvalidSettingsError(f"{kind.__name__.lower()} has no parameter {name!r}; {hint}")
         if value is None or (isinstance(value, str) and not value.strip()):
             continue
-        read[name] = read_value(name, value, _containers(field.annotation))
+        if name in DATA:
+            read[name] = read_data(name, value)
+        else:
+            read[name] = read_value(name, value, _containers(field.annotation))
     try:
-        return kind.model_validate(read)
+        settings = kind.model_validate(read)
     except ValidationError as error:
         raise InvalidSettingsError(_message(error)) from None
+    _check_engine(settings)
+    return settings
+
+
+def read_data(name: str, value: Any) -> str:
+    """Return where rows are: a path or a URI as text, or the rows of a pandas frame."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    kinds = [(kind.__module__.split(".")[0], kind.__name__) for kind in type(value).__mro__]
+    if ("pandas", "DataFrame") in kinds:  # without importing pandas
+        return Frame(value)
+    raise InvalidSettingsError(
+        f"{name} is {_shown(value)}; give the path or the URI of a parquet or csv file, or a "
+        "pandas DataFrame"
+    )
+
+
+def _check_engine(settings: Settings) -> None:
+    """Raise where Spark would have to read a frame of this process."""
+    for name in DATA:
+        place = getattr(settings, name, None)
+        if isinstance(place, Frame) and getattr(settings, "engine", "local") == "spark":
+            raise InvalidSettingsError(
+                f"{name} is {place}, which engine=spark cannot read; leave engine out, or write "
+                "the frame as parquet where Spark can read it"
+            )
 
 
 def read_value(name: str, value: Any, containers: set[type]) -> Any:
@@ -55,7 +88,7 @@ def read_value(name: str, value: Any, containers: set[type]) -> Any:
         return _read_text(name, str(value).strip(), containers)
     if list in containers and isinstance(value, Iterable) and not isinstance(value, str):
         return [str(item) for item in value]
-    return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _read_text(name: str, text: str, containers: set[type]) -> Any:
@@ -115,7 +148,7 @@ def _message(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{place} is missing; it has no default"
     problem = first["msg"][0].lower() + first["msg"][1:]
-    return f"{place} is {first['input']!r}, but {problem}{_hint(first, place)}"
+    return f"{place} is {_shown(first['input'])}, but {problem}{_hint(first, place)}"
 
 
 def _hint(problem: ErrorDetails, place: str) -> str:
@@ -125,3 +158,12 @@ def _hint(problem: ErrorDetails, place: str) -> str:
         return ""
     lowest = 0.5 if place == "confidence" else 0.0
     return share_hint(float(problem["input"]), low=lowest)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message can hold it: of an object with many values only its type."""
+    if isinstance(value, str | int | float | bool | list | tuple | dict):
+        text = repr(value)
+        return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+    kind = type(value)
+    return f"a {kind.__module__.split('.')[0]}.{kind.__qualname__}".replace("a builtins.", "a ")

@@ -18,11 +18,14 @@ class Base:
     model_id: str
 
 
+SCORES_ONLY = Base(uri="", name="scores of the data", version="", model_id="")  # no model gave them
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRecord:
     """Which rows were used."""
 
-    source: str
+    source: str  # where they are, or `frame_name`
     digest: str  # of all rows of the table, whatever their order
     n_rows: int
     n_used: int  # fewer where only a part of them was
@@ -32,7 +35,7 @@ class DataRecord:
 class ScoreSource:
     """How a model is asked for scores, and where they stand in what it returns."""
 
-    call: str  # a method of the native model, "session" (ONNX) or "predict" (pyfunc)
+    call: str  # a method of the native model, "session" (ONNX), "predict" (pyfunc) or "columns"
     key: str | int | None = None  # entry or column of the output
     columns: tuple[str | int, ...] | None = None  # of the output, in class order
     single: Literal["", "probability", "margin"] = ""  # one score, of the second of two classes
@@ -60,6 +63,34 @@ class RiskGroup:
 
     classes: tuple[str, ...]
     target: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unscored:
+    """Rows that could not be scored when a rule was made: they count as abstentions."""
+
+    n_fit: int
+    n_certify: int
+    n_path: int
+    first: str  # the first of them in words; "" where only their contents would name them
+    reason: str  # why the very first has no scores
+
+
+class Frame(str):
+    """Rows in memory, given where others name a file; as text it is what they are called."""
+
+    rows: Any  # a pandas DataFrame
+
+    def __new__(cls, rows: Any) -> Frame:
+        """Call rows what they are."""
+        made = super().__new__(cls, frame_name(len(rows)))
+        made.rows = rows
+        return made
+
+
+def frame_name(n: int) -> str:
+    """Return what rows in memory are called: they have no path."""
+    return f"a frame of {n:,} row{'s' * (n != 1)}"
 
 
 def risk_groups(groups: Mapping[str, Any] | None) -> dict[str, RiskGroup]:

@@ -23,7 +23,14 @@ from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
 from scrib_mlflow.core.studies import Comparison, TargetFrontier
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.records import Base, DataRecord, LedgerEntry, RiskGroup, ScoreSource
+from scrib_mlflow.records import (
+    Base,
+    DataRecord,
+    LedgerEntry,
+    RiskGroup,
+    ScoreSource,
+    Unscored,
+)
 
 SCHEMA_VERSION = 5
 READABLE = (2, 3, 4, 5)  # what a newer version adds has defaults
@@ -77,6 +84,7 @@ class SetClassifier:
     max_weight: float | None = None  # that a row can have, as declared
     n_repeated: int = 0  # certify rows that equal another one in all columns, and have no key
     n_dropped: int = 0  # such rows that were left out, as duplicates=drop asks
+    unscored: Unscored | None = None  # rows that could not be scored, where there are any
 
     @property
     def named_targets(self) -> dict[str, float]:

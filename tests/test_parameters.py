@@ -1,5 +1,9 @@
 """Parameters as command lines give them."""
 
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 import pytest
 
 from scrib_mlflow.errors import InvalidSettingsError
@@ -102,3 +106,26 @@ def test_the_class_default_can_be_written_in_yaml():
     wanted = {"=default": 0.05, "default": 0.1}
     for text in ("{=default: 0.05, default: 0.1}", '{"=default": 0.05, default: 0.1}'):
         assert read(risk_targets=text).risk_targets == wanted
+
+
+def test_data_can_be_a_path_or_a_frame_which_text_names_and_never_shows():
+    assert read(data=Path("rows.csv")).data == "rows.csv"
+    frame = pd.DataFrame({"x": [1.5, 2.5, 3.5], "y": ["a", "b", "a"]})
+    found = read(data=frame, certify_data=frame.head(1))
+    assert (found.data, found.certify_data) == ("a frame of 3 rows", "a frame of 1 row")
+    assert found.data.rows is frame
+    assert found.model_dump(mode="json")["data"] == "a frame of 3 rows"
+
+
+@pytest.mark.parametrize("value", [np.zeros((3, 2)), pd.Series([1.5]), [1.5], 3, object()])
+def test_data_that_is_no_frame_and_no_place_is_named_by_its_kind(value):
+    with pytest.raises(
+        InvalidSettingsError, match=r"give the path or the URI .* DataFrame"
+    ) as told:
+        read(data=value)
+    assert len(str(told.value)) < 150
+
+
+def test_spark_is_not_asked_for_the_rows_of_a_frame():
+    with pytest.raises(InvalidSettingsError, match="path_data is a frame of 1 row, which engine"):
+        read(path_data=pd.DataFrame({"x": [1]}), engine="spark")

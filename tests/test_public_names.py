@@ -133,7 +133,7 @@ FIELDS = {
         classes rule scores class_miscoverage risk_targets overall_target waived confidence mode
         certified base fit_data certify_data path_data group key certificate path use fit
         fit_report certify_report n_shared package_version gap candidate_coverage
-        advice error_weight risk_groups weight max_weight n_repeated n_dropped
+        advice error_weight risk_groups weight max_weight n_repeated n_dropped unscored
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
@@ -155,7 +155,7 @@ FIELDS = {
     """,
     "Gated": "name version alias run_id moved decision classifier",
     "Planned": "run_id plan",
-    "Predicted": "output already kept predictions",
+    "Predicted": "output already kept predictions answers",
     "Predictions": """
         model_uri certificate_digest data key explain engine n_rows n_abstained reasons columns
         parts run_id written_at package_version
@@ -182,8 +182,8 @@ OPTIONS = {
         model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
         certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
         max_weight duplicates allow_overlap waive max_class_abstention candidate_coverage
-        require_certificate ledger classes scores_from score_transform penalty chance_weight
-        size_weight empty_weight error_weight seed registered_model_name alias
+        require_certificate ledger classes scores_from score_transform max_invalid penalty
+        chance_weight size_weight empty_weight error_weight seed registered_model_name alias
         max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
@@ -196,13 +196,13 @@ OPTIONS = {
     """,
     "Compare": """
         model_uri data label risk_targets overall_target certify_fraction group key waive classes
-        scores_from score_transform answers trust repeats curves seed batch_rows
+        scores_from score_transform max_invalid answers trust repeats curves seed batch_rows
     """,
     "Frontier": """
         model_uri data label risk_targets overall_target confidence rule answers certify_fraction
         group key waive max_class_abstention points lowest highest use_certify_rows ledger classes
-        scores_from score_transform penalty chance_weight size_weight empty_weight error_weight seed
-        batch_rows
+        scores_from score_transform max_invalid penalty chance_weight size_weight empty_weight
+        error_weight seed batch_rows
     """,
     "Evaluate": "model_uri data label confidence group batch_rows engine spark_options",
     "Predict": """

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from scrib_mlflow.core.certificate import Sample, make_certificate
 from scrib_mlflow.core.certificate.overlap import Overlap, compare_rows
 from scrib_mlflow.core.groups import GroupTest, typical_rows
-from scrib_mlflow.core.inputs import NAN
+from scrib_mlflow.core.inputs import NAN, row_blocks
 from scrib_mlflow.core.reports import ClassReport, SetReport, report_counts, rounded_report
 from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import Targets, make_constraints, overall_name
+from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import DataRecord, RiskGroup, ScoreSource, group_targets
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
@@ -105,6 +106,33 @@ def _with_bounds(
     }
 
 
+def answer_scores(
+    engine: Engine[T],
+    table: T,
+    label: str,
+    classes: tuple[str, ...],
+    columns: tuple[str, ...],
+    rule: Rule,
+    batch_rows: int,
+) -> Answered:
+    """Let a rule answer rows whose scores stand in columns, where there is no model to do so."""
+    options = ScoreOptions(
+        label=label, classes=classes, columns=columns, batch_rows=batch_rows, max_invalid=1.0
+    )
+    request = RowsRequest(data="", scoring=options, certify=False)
+    tables = Tables(data=table, certify=None, path=None)
+    rows = engine.make_parts(tables, None, "", None, request).fit
+    if rows.n_invalid == rows.n_rows:
+        raise InvalidDataError(
+            f"not one of the {rows.n_rows:,} rows of data has a finite score for every class"
+        )
+    sets_of, k = rows.sets_of(rule), len(classes)
+    sets = np.zeros((rows.n_rows, k), dtype=np.bool_)
+    for block in row_blocks(rows.n_rows):
+        sets[block] = sets_of(block)
+    return Answered(rows=rows, sets=sets, n_invalid=rows.n_invalid)
+
+
 def compare_with_calibration(run_id: str, rows: Scored) -> Overlap | None:
     """Compare rows with those that a calibration used, None where these are not at hand.
 
@@ -181,9 +209,17 @@ class Engine(ABC, Generic[T]):
 
     @abstractmethod
     def make_parts(
-        self, tables: Tables[T], model: PyFuncModel, uri: str, example: Any, request: RowsRequest
+        self,
+        tables: Tables[T],
+        model: PyFuncModel | None,
+        uri: str,
+        example: Any,
+        request: RowsRequest,
     ) -> CalibrationRows:
-        """Score the rows of all tables with a model, and return them by what they are for."""
+        """Score the rows of all tables, and return them by what they are for.
+
+        Without a model, the tables hold the scores.
+        """
 
     @abstractmethod
     def answer(self, uri: str, table: T, classes: tuple[str, ...], batch_rows: int) -> Answered:
@@ -217,8 +253,11 @@ class CalibrationRows:
 
 
 def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:
-    """Return a sample in an order of its own, so that neither a table's nor an engine's matters."""
-    sample = rows.sample(most, by_class=by_class)
+    """Return a sample in an order of its own, so that neither a table's nor an engine's matters.
+
+    Rows that could not be scored are not in it.
+    """
+    sample = rows.scorable().sample(most, by_class=by_class)
     order = np.argsort(sample.cases, kind="stable")
     ordered: list[Any] = [None if values is None else values[order] for values in sample]
     return Sample(*ordered)

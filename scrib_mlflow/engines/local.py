@@ -56,8 +56,9 @@ def choose_as_calibrate(
     base: Base, table: Table, request: RowsRequest
 ) -> tuple[scoring.Prepared, NDArray[np.bool_]]:
     """Return the rows of data, not yet scored, and which of them calibrate would certify on."""
-    model = models.load_model(base.uri)
-    (ready,) = scoring.prepare(model, scoring.input_example(base.uri), [table], request.scoring)
+    model = models.load_model(base.uri) if base.uri else None
+    example = scoring.input_example(base.uri) if base.uri else None
+    (ready,) = scoring.prepare(model, example, [table], request.scoring)
     return ready, _split(ready, request)
 
 
@@ -110,7 +111,7 @@ def join_parts(
         path_data=None if path is None else path.record,
         n_shared=0 if certify is None else count_shared(fit.cases(), certify.cases()),
         cases=_cases(ready, {"fit": fit, "certify": certify, "path": path}),
-        tried=tried(fit),
+        tried=tried(fit.scorable()),
         n_repeated=n_repeated,
         n_dropped=n_dropped,
     )
@@ -121,9 +122,10 @@ def _cases(
 ) -> dict[str, hashes.Hashes]:
     """Return hashes of all rows that were used, by what for.
 
-    Scores do not tell rows apart when they come again as inputs.
+    Scores do not tell rows apart when they come again as inputs, which they cannot without a model.
     """
-    with_inputs = {each.table.what for each in ready if each.plan.inputs}
+    scores_only = ready[0].plan.scorer.model is None
+    with_inputs = {each.table.what for each in ready if each.plan.inputs or scores_only}
     cases = {}
     for part, rows in used.items():
         if rows is not None and rows.table.what in with_inputs:
@@ -207,7 +209,7 @@ class LocalEngine(Engine[Table]):
     def make_parts(
         self,
         tables: Tables[Table],
-        model: PyFuncModel,
+        model: PyFuncModel | None,
         uri: str,  # other processes would load it from there
         example: Any,
         request: RowsRequest,

@@ -102,7 +102,7 @@ class Written(NamedTuple):
 def check_columns(request: PredictRequest, data: str, columns: Sequence[str]) -> list[str]:
     """Return the columns that the model takes; raise where one is missing, or names an answer."""
     for name in request.key:
-        tables.named_columns(f"data {data}", {"key": name}, columns)
+        tables.named_columns(tables.called("data", data), {"key": name}, columns)
         if name in request.columns():
             raise InvalidSettingsError(
                 f"key names {name!r}, which is also a column of the answers; rename that column of "
@@ -110,7 +110,7 @@ def check_columns(request: PredictRequest, data: str, columns: Sequence[str]) ->
             )
         if request.key.count(name) > 1:
             raise InvalidSettingsError(f"key names {name!r} more than once")
-    return tables.feature_names(f"data {data}", columns, request.inputs, request.key)
+    return tables.feature_names(tables.called("data", data), columns, request.inputs, request.key)
 
 
 def answer_table(
@@ -213,8 +213,8 @@ def none_scored(
     except Exception as error:  # whatever it is, the user wants to know
         why = messages.reason(error)
     return InvalidDataError(
-        f"not one row of data {data} can be scored, so no output was made; the model says of the "
-        f"first row: {why}"
+        f"not one row of {tables.called('data', data)} can be scored, so no output was made; the "
+        f"model says of the first row: {why}"
     )
 
 
@@ -416,6 +416,17 @@ def write_answers(
         write_part()
     digest = hashes.digest_of(columns, sums)
     return Written(digest=digest, columns=kinds, parts=parts, reasons=reasons)
+
+
+def read_answers(folder: Path, index: pd.Index) -> pd.DataFrame:
+    """Return the answers that a folder holds, as the model serves them, under an index."""
+    names = sorted(str(path) for path in folder.glob("part-*.parquet"))
+    table = pa.concat_tables([pq.read_table(name) for name in names])
+    columns = {
+        name: values.to_pylist() if pa.types.is_list(values.type) else values.to_pandas()
+        for name, values in zip(table.column_names, table.columns, strict=True)
+    }
+    return pd.DataFrame(columns).set_axis(index)
 
 
 def write_manifest(output: Path, folder: Path, record: Predictions) -> None:

@@ -93,6 +93,19 @@ def read_stored(uri: str) -> Stored:
     return Stored(record, text)
 
 
+def read_run(run_id: str) -> Stored:
+    """Return what `scrib.json` of a calibrate run says; it may have no model."""
+    try:
+        path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="scrib.json")
+    except (MlflowException, OSError) as error:
+        raise ModelError(f"run {run_id} holds no set classifier: {reason(error)}") from error
+    text = Path(path).read_text(encoding="utf-8")
+    record = from_json(text)
+    if not isinstance(record, SetClassifier):
+        raise ModelError(f"scrib.json of run {run_id} holds a {type(record).__name__}")
+    return Stored(record, text)
+
+
 def check_alias(alias: str) -> None:
     """Raise for an alias that the registry would refuse at the end."""
     if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):

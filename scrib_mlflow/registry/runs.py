@@ -26,7 +26,7 @@ from scrib_mlflow.core.certificate import Certificate
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import overall_name
-from scrib_mlflow.records import Base, DataRecord
+from scrib_mlflow.records import Base, DataRecord, frame_name
 from scrib_mlflow.registry import ledger
 
 REPORT_METRICS = (  # what people compare; the rest is in the JSON of a report
@@ -144,10 +144,12 @@ def log_table_input(
     named: dict[str, Any] = {"targets": label, "name": context}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of whole numbers, and of local paths
+        if record.source != frame_name(record.n_rows):  # such rows are nowhere that has a name
+            named["source"] = record.source
         try:
-            like = from_pandas(some_rows, source=record.source, **named)
-        except MlflowException:  # no reader for this kind of URI; the parameters hold it as well
             like = from_pandas(some_rows, **named)
+        except MlflowException:  # no reader for this kind of URI; the parameters hold it as well
+            like = from_pandas(some_rows, targets=label, name=context)
         mlflow.log_input(TableDataset(like, record), context=context)
 
 

@@ -65,9 +65,11 @@ def find_model(uri: str) -> Base:
     """Return the model that a URI means now, an alias resolved to its version."""
     match = MODEL_URI.fullmatch(uri)
     if match is None:
+        of_run = "; only evaluate takes runs:/RUN_ID, of a calibrate run without a model, and such "
+        of_run += "a run has nothing to serve, to gate or to answer with"
         raise ModelError(
             f"model_uri is {uri!r}, but must be models:/NAME/VERSION, models:/NAME@ALIAS or "
-            "models:/m-ID"
+            "models:/m-ID" + of_run * uri.startswith("runs:/")
         )
     client = mlflow.MlflowClient()
     name, version, alias = match["name"], match["version"], match["alias"]

@@ -21,7 +21,7 @@ from scrib_mlflow import messages
 from scrib_mlflow.core import reports
 from scrib_mlflow.core.certificate import Sample
 from scrib_mlflow.core.reports import Answers, ClassReport, SetCount, SetReport
-from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule, predict_sets
+from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
 from scrib_mlflow.engines.base import CalibrationRows, Tables, shown_rows
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report import figures, words
@@ -30,7 +30,7 @@ from scrib_mlflow.report.figures import MOST_SETS, inline_svg
 from scrib_mlflow.results import SetClassifier
 from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.rows.tables import TableLike
-from scrib_mlflow.serving import served_columns
+from scrib_mlflow.serving import rule_sets, served_columns
 
 MOST_EXAMPLES = 12
 MOST_MEMBERS = 6  # of a set in a line
@@ -243,7 +243,7 @@ def calibration_report(
         facts=words.calibration_facts(record),
         sentences=tuple(words.say_each("words.sampled", sample=shown, n_rows=rows.n_rows)),
         rule=record.rule,
-        rows=_page_rows(shown, predict_sets(shown.scores, record.rule), table),
+        rows=_page_rows(shown, rule_sets(asdict(record.rule), shown.scores), table),
         made_from=_made_from(record, {}, run_id, parameters),
         parameters=_parameters(parameters),
     )
@@ -308,7 +308,7 @@ def _made_from(
     }
     facts = {
         **made,
-        "classifier": f"{named} ({base.uri})",
+        "classifier": f"{named} ({base.uri or 'no model in MLflow, so nothing is served'})",
         **{name: _used_rows(data) for name, data in parts.items() if data is not None},
         "rule": f"{record.rule.kind}, mode={record.mode}",
         "confidence": f"{record.confidence:g}",

@@ -19,7 +19,7 @@ from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import OptimalRule
 from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.messages import chance_percent, percent, percents, shown
-from scrib_mlflow.records import DataRecord
+from scrib_mlflow.records import DataRecord, Unscored
 from scrib_mlflow.report.facts import WITHIN, ClassTable, Facts, Summary, TextTable, class_table
 from scrib_mlflow.results import Decision, SetClassifier
 
@@ -279,10 +279,27 @@ def repeated(n_repeated: int, n: int) -> str:
     return say("words.repeated", n_repeated=n_repeated, n=n)
 
 
+def scores_summary(record: SetClassifier, uri: str, where: str) -> Summary:
+    """Return what is printed of a calibration of scores that no model of MLflow gives."""
+    facts = calibration_facts(record)
+    steps = [
+        ("to serve", "nothing: no model was given, so the run holds a rule and its certificate."),
+        ("other rows", f"python -m scrib_mlflow evaluate --model_uri {uri} --data … --label …"),
+    ]
+    summary = summarize(facts, "The rule", where, steps)
+    return replace(summary, notes=(*summary.notes[:1], *facts.reasons))
+
+
 def verdict_sentences(record: SetClassifier) -> list[str]:
     """Return what is proved in the first sentence, and its provisos in the others."""
     failed = [] if record.certificate is None else _failed(record.certificate)
-    return say_each("words.verdict", record=record, failed=[claim.name for claim in failed])
+    said = say_each("words.verdict", record=record, failed=[claim.name for claim in failed])
+    return said if record.unscored is None else [*said, unscored_sentence(record.unscored)]
+
+
+def unscored_sentence(unscored: Unscored) -> str:
+    """Return how many rows could not be scored, which, and why."""
+    return say("words.unscored", unscored=unscored)
 
 
 def _failed(certificate: Certificate) -> list[Claim]:

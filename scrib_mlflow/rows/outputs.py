@@ -375,7 +375,8 @@ def _may_be_scores(values: Any) -> bool:
 
 
 def _whole(array: np.ndarray) -> bool:
-    return bool((array == np.round(array)).all())
+    known = array[np.isfinite(array)]  # rows that the model cannot score tell nothing
+    return len(known) > 0 and bool((known == np.round(known)).all())
 
 
 def _is_score_table(value: Any) -> bool:
@@ -400,7 +401,8 @@ def _single(values: np.ndarray, transform: Transform) -> Literal["", "probabilit
             "score_transform is 'softmax', but the model gives one score a row; for the logit of "
             "the second of two classes it is 'sigmoid'"
         )
-    inside = ((values >= 0) & (values <= 1)).all()
+    known = values[np.isfinite(values)]
+    inside = ((known >= 0) & (known <= 1)).all()
     return "probability" if inside or transform == "sigmoid" else "margin"
 
 

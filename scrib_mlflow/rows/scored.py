@@ -6,7 +6,7 @@ They are worked through block by block, because large arrays lie on the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +30,13 @@ from scrib_mlflow.core.inputs import (
     take_rows,
 )
 from scrib_mlflow.core.reports import Top1, count_top1
-from scrib_mlflow.core.rules import Rule, predict_sets
+from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
+from scrib_mlflow.serving import rule_sets
 
 ARRAYS = (
     "scores",
@@ -59,13 +60,20 @@ class Testing(NamedTuple):
     weights: NDArray[np.float64] | None = None  # (n,) of the highest possible one
 
 
+class Unscored(NamedTuple):
+    """Rows of a table that could not be scored: the first of them, and why."""
+
+    first: str  # in words; "" where only their contents would name them
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
     """Rows with their scores and labels; their inputs stay where they are."""
 
     classes: tuple[str, ...]
     table: Table
-    scores: NDArray[np.float64]  # (n, k)
+    scores: NDArray[np.float64]  # (n, k) NaN in rows that could not be scored
     labels: NDArray[np.int32]  # (n,) UNLABELLED where rows have none
     places: NDArray[np.int64]  # (n,) the number of each row in its table
     sums: NDArray[np.uint64]  # (n,) of what the model is given, or of scores where there is no more
@@ -73,11 +81,24 @@ class Scored:
     keys: NDArray[np.uint64] | None  # (n,) as in the table
     groups: NDArray[np.uint64] | None  # (n,)
     weights: NDArray[np.float64] | None = None  # (n,) of the highest possible one
+    unscored: Unscored | None = None  # rows of the table that have NaN for scores
 
     @property
     def n_rows(self) -> int:
         """How many rows there are."""
         return len(self.labels)
+
+    @property
+    def n_invalid(self) -> int:
+        """How many of them could not be scored."""
+        return 0 if self.unscored is None else int(np.count_nonzero(self._invalid()))
+
+    def _invalid(self) -> NDArray[np.bool_]:
+        return fill_rows(self.n_rows, np.bool_, lambda of: np.isnan(self.scores[of, 0]))
+
+    def scorable(self) -> Scored:
+        """Return the rows that could be scored: a rule is fitted on them; the others abstain."""
+        return self.take(~self._invalid()) if self.n_invalid else self
 
     @property
     def record(self) -> DataRecord:
@@ -139,8 +160,9 @@ class Scored:
         return Testing(None, None, AcceptancePlan(testing_order(self.order, self.labels), level))
 
     def sets_of(self, rule: Rule) -> SetsOf:
-        """Return what gives a rule's sets of a block of rows."""
-        return lambda of: predict_sets(self.scores[of], rule)
+        """Return what gives a rule's sets of a block of rows, empty ones without scores."""
+        plain = asdict(rule)
+        return lambda of: rule_sets(plain, self.scores[of])
 
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 from mlflow.pyfunc import PyFuncModel
+from mlflow.types import Schema
 from numpy.typing import NDArray
 
 from scrib_mlflow import errors, serving
@@ -25,7 +26,7 @@ from scrib_mlflow.records import Base, ScoreSource
 from scrib_mlflow.registry.stores import model_info
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.outputs import Transform, find_source, input_columns
-from scrib_mlflow.rows.scored import Scored, row_numbers
+from scrib_mlflow.rows.scored import Scored, Unscored, row_numbers
 from scrib_mlflow.rows.tables import Table, TableLike, counted
 
 COLUMNS = "columns"  # scores_from: the data hold the scores already
@@ -48,15 +49,21 @@ class ScoreOptions:
     targets: Targets = field(default_factory=Targets)  # which must fit the classes
     batch_rows: int = 10_000
     seed: int = 0
+    columns: tuple[str, ...] = ()  # that hold the scores, where scores_from does not name them
+    max_invalid: float = 0.0  # share of a table's rows that may have no scores, and abstain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
     """A loaded model, where its scores are, and what its classes are called."""
 
-    model: PyFuncModel
+    model: Any  # a PyFuncModel; None where the data hold the scores of a model that MLflow lacks
     source: ScoreSource
     classes: tuple[str, ...]
+
+    def input_schema(self) -> Schema | None:
+        """Return what the model takes, None where it does not say so."""
+        return None if self.model is None else self.model.metadata.get_input_schema()
 
     def predict(self, rows: Any) -> Any:
         """Return the scores of rows and the errors by row; MLflow calls this with checked rows."""
@@ -78,8 +85,9 @@ class ScoringPlan(NamedTuple):
 
     def features(self, rows: pd.DataFrame) -> pd.DataFrame | None:
         """Return what the model takes of rows, None where the table has scores only."""
-        schema = self.scorer.model.metadata.get_input_schema()
-        return tables.as_typed(rows[list(self.inputs)], schema) if self.inputs else None
+        if not self.inputs:
+            return None
+        return tables.as_typed(rows[list(self.inputs)], self.scorer.input_schema())
 
 
 class Prepared(NamedTuple):
@@ -112,15 +120,49 @@ def input_example(uri: str) -> Any:
 
 
 def prepare(
-    model: PyFuncModel, example: Any, read: Sequence[Table], options: ScoreOptions
+    model: PyFuncModel | None, example: Any, read: Sequence[Table], options: ScoreOptions
 ) -> list[Prepared]:
     """Return tables with labels and inputs, all to be scored in the way of the first."""
     first_rows = ((table, next(table.source.batches())) for table in read)
-    plans = plan_tables(model, example, first_rows, options)
+    plans = (
+        plan_scores(first_rows, options)
+        if model is None
+        else plan_tables(model, example, first_rows, options)
+    )
     return [
         Prepared(table, table.indices(plan.scorer.classes), plan)
         for table, plan in zip(read, plans, strict=True)
     ]
+
+
+def plan_scores(
+    read: Iterable[tuple[TableLike, pd.DataFrame]], options: ScoreOptions
+) -> Iterator[ScoringPlan]:
+    """Yield how each table is scored where no model is given: by the columns that hold scores."""
+    _, columns = score_columns(options)
+    given = tuple(columns or options.classes or ())
+    classes = check_classes(options.classes or given, len(given)) if given else ()
+    if not given:
+        raise errors.InvalidSettingsError(
+            "without model_uri nothing says which columns hold the scores; name them with "
+            "scores_from='columns:[p_a, p_b]', and the classes with classes if they have other "
+            "names"
+        )
+    if options.score_transform != "none":
+        raise errors.InvalidSettingsError(
+            "score_transform is for scores that a model gives; transform the columns in the data, "
+            "or leave it out"
+        )
+    make_constraints(options.targets, classes)
+    scorer = Scorer(model=None, source=ScoreSource(call=COLUMNS, columns=given), classes=classes)
+    for table, rows in read:
+        if table.label in given:
+            raise errors.InvalidSettingsError(
+                f"scores_from names the label {table.label!r}; name the columns of scores only"
+            )
+        _check_columns(table.what, rows, given)
+        _given_scores(table.what, rows, given)
+        yield ScoringPlan(scorer, (), given)
 
 
 def plan_tables(
@@ -162,14 +204,18 @@ def plan_tables(
 
 
 def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None = None) -> Scored:
-    """Return a table's rows with their scores, or those of them that are kept."""
+    """Return a table's rows with their scores, or those of them that are kept.
+
+    Those that cannot be scored have NaN, unless they are too many.
+    """
     table, plan = ready.table, ready.plan
     numbers = row_numbers(len(ready.labels))
     if kept is not None:
         numbers = take_rows(numbers, kept)
     scores = new_array((len(numbers), len(plan.scorer.classes)), np.float64)
     sums = new_array((len(numbers),), np.uint64)
-    done = 0
+    done, n_bad = 0, 0
+    first_bad: dict[int, str] = {}  # why the first rows cannot be scored, by their numbers
     for start, rows in counted(table.source, options.batch_rows, f"scoring {table.what}", kept):
         end = int(np.searchsorted(numbers, start + len(rows)))
         these = numbers[done:end]
@@ -177,11 +223,33 @@ def score(ready: Prepared, options: ScoreOptions, kept: NDArray[np.bool_] | None
             continue
         chosen = rows if len(these) == len(rows) else rows.iloc[these - start]
         features = plan.features(chosen)
-        scores[done:end] = _score(table.what, plan, chosen, features, these)
-        hashed = pd.DataFrame(scores[done:end]) if features is None else features
-        sums[done:end] = hashes.feature_sums(hashed)
+        found, bad = _score(table.what, plan, chosen, features)
+        sums[done:end] = hashes.feature_sums(pd.DataFrame(found) if features is None else features)
+        found[[*bad]] = np.nan
+        scores[done:end] = found
+        n_bad += len(bad)
+        for row in sorted(bad)[: MOST_NAMED - len(first_bad)]:
+            first_bad[int(these[row])] = bad[row]
+        if n_bad > options.max_invalid * len(numbers):
+            told = _unscored(first_bad, n_bad, table.what)
+            raise cannot_be_scored(*told, options.max_invalid)
         done = end
-    return scored_rows(ready, options.seed, scores, sums, kept)
+    unscored = _unscored(first_bad, n_bad, table.what) if n_bad else None
+    return scored_rows(ready, options.seed, scores, sums, kept, unscored)
+
+
+def _unscored(first: Mapping[int, str], n: int, what: str) -> Unscored:
+    """Return the first of n rows of a table in words, and why the very first has no scores."""
+    some = ", ".join(map(str, first)) + " …" * (n > len(first))
+    return Unscored(f"row{'s' * (n > 1)} {some} of {what}", next(iter(first.values())))
+
+
+def cannot_be_scored(first: str, why: str, most: float) -> errors.ModelError:
+    """Return the error of rows, the first of them named, that are more than may abstain."""
+    return errors.ModelError(
+        f"{first} cannot be scored: {why}; drop or repair such rows, or raise max_invalid, the "
+        f"share of the rows of a table that may abstain for it, from {most:g}"
+    )
 
 
 def scored_rows(
@@ -190,6 +258,7 @@ def scored_rows(
     scores: NDArray[np.float64],
     sums: NDArray[np.uint64],
     kept: NDArray[np.bool_] | None = None,
+    unscored: Unscored | None = None,
 ) -> Scored:
     """Return a table's rows, or those kept, with scores and sums, and with the order of a split."""
     table, labels = ready.table, ready.labels
@@ -210,22 +279,31 @@ def scored_rows(
         keys=None if table.keys is None else some(table.keys),
         groups=None if table.groups is None else some(table.groups),
         weights=None if table.weights is None else some(table.weights),
+        unscored=unscored,
     )
 
 
 def _score(
-    what: str,
-    plan: ScoringPlan,
-    rows: pd.DataFrame,
-    features: pd.DataFrame | None,
-    row_numbers: NDArray[np.int64],
-) -> NDArray[np.float64]:
+    what: str, plan: ScoringPlan, rows: pd.DataFrame, features: pd.DataFrame | None
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Return the scores of rows, and by row why some have none."""
     if not plan.columns and features is not None:
-        return score_rows(plan.scorer, features, row_numbers, what)
-    scores = _given_scores(what, rows, plan.columns, row_numbers)
+        scores, failed = as_served(plan.scorer, features)
+        names = [f"for class {name!r}" for name in plan.scorer.classes]
+        raised = {row: f"{type(e).__name__}: {reason(e)}" for row, e in failed.items()}
+        return scores, not_finite(scores, names) | raised
+    scores = _given_scores(what, rows, plan.columns)
     if features is not None:
         _check_same(what, scores, plan.scorer, features, OF_EACH_BATCH)
-    return scores
+    return scores, not_finite(scores, [f"in column {name!r}" for name in plan.columns])
+
+
+def not_finite(scores: NDArray[np.float64], names: Sequence[str]) -> dict[int, str]:
+    """Return which rows lack a finite score, and where; names are those of the columns."""
+    finite = np.isfinite(scores)
+    bad = np.flatnonzero(~finite.all(axis=1)).tolist()
+    first = {row: int(np.argmin(finite[row])) for row in bad}
+    return {row: f"it has the score {scores[row, j]} {names[j]}" for row, j in first.items()}
 
 
 def _features(
@@ -262,6 +340,8 @@ def _features(
 
 def score_columns(options: ScoreOptions) -> tuple[str, list[str]]:
     """Return where scores come from, and the columns of the data that hold them if named."""
+    if options.columns:
+        return COLUMNS, [*options.columns]
     word, colon, names = options.scores_from.partition(":")
     if word != COLUMNS:
         return options.scores_from, []
@@ -346,33 +426,6 @@ def spread(n: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist()
 
 
-def score_rows(
-    scorer: Scorer, rows: pd.DataFrame, row_numbers: NDArray[np.int64], what: str
-) -> NDArray[np.float64]:
-    """Return (n, k) scores; the first rows that cannot be scored are an error.
-
-    `row_numbers` are the numbers of the rows in the table `what`.
-    """
-    scores, failed = as_served(scorer, rows)
-    if failed:
-        first, *others = (row_numbers[row] for row in sorted(failed)[:MOST_NAMED])
-        more = " …" if len(failed) > MOST_NAMED else ""
-        also = f" (also rows {', '.join(map(str, others))}{more})" if others else ""
-        error = failed[min(failed)]
-        raise errors.ModelError(
-            f"the model cannot score row {first} of {what}{also}: "
-            f"{type(error).__name__}: {reason(error)}; drop or repair such rows"
-        )
-    bad = np.argwhere(~np.isfinite(scores))
-    if len(bad):
-        row, column = bad[0]
-        raise errors.InvalidScoresError(
-            f"row {row_numbers[row]} of {what} has the score {scores[row, column]} for class "
-            f"{scorer.classes[column]!r}; drop or repair rows that the model cannot score"
-        )
-    return scores
-
-
 def as_served(scorer: Scorer, rows: Any) -> tuple[NDArray[np.float64], dict[int, Exception]]:
     """Return the scores of rows, checked as MLflow does when serving, and the errors by row."""
     return _predict(scorer.model.metadata, scorer, rows)
@@ -403,11 +456,8 @@ def _check_given(
         raise errors.InvalidDataError(
             f"scores_from names {len(columns)} columns for the classes {[*scorer.classes]}"
         )
-    missing = [name for name in columns if name not in rows.columns]
-    if missing:
-        hint = nearest(missing[0], map(str, rows.columns))
-        raise errors.InvalidDataError(f"{what} has no column {missing[0]!r} of scores; {hint}")
-    scores = _given_scores(what, rows, columns, np.arange(len(rows)))
+    _check_columns(what, rows, columns)
+    scores = _given_scores(what, rows, columns)
     if features is not None:
         _check_same(what, scores, scorer, features, TRIED)
         return
@@ -420,6 +470,14 @@ def _check_given(
         )
 
 
+def _check_columns(what: str, rows: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Raise where a column of scores is missing."""
+    missing = [name for name in columns if name not in rows.columns]
+    if missing:
+        hint = nearest(missing[0], map(str, rows.columns))
+        raise errors.InvalidDataError(f"{what} has no column {missing[0]!r} of scores; {hint}")
+
+
 def _check_same(
     what: str,
     scores: NDArray[np.float64],
@@ -427,9 +485,18 @@ def _check_same(
     features: pd.DataFrame,
     most: int,
 ) -> None:
-    """Raise unless the model gives the same scores for so many of these rows."""
-    tried = np.array(spread(len(features), most))
-    served = score_rows(scorer, features.iloc[tried], tried, what)
+    """Raise unless the model gives the same scores for so many of the rows that have some."""
+    known = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    if not len(known):
+        return
+    tried = known[spread(len(known), most)]
+    served, failed = as_served(scorer, features.iloc[tried])
+    if failed:
+        error = failed[min(failed)]
+        raise errors.ModelError(
+            f"the model cannot score a row of {what} that has scores there: "
+            f"{type(error).__name__}: {reason(error)}; the scores must be those of this model"
+        )
     gap = np.abs(served - scores[tried]).max()
     if not gap <= SAME_SCORES * np.abs(served).max():
         raise errors.InvalidScoresError(
@@ -440,23 +507,14 @@ def _check_same(
         )
 
 
-def _given_scores(
-    what: str, rows: pd.DataFrame, columns: Sequence[str], row_numbers: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return the scores that stand in rows, whose numbers in their table are `row_numbers`."""
+def _given_scores(what: str, rows: pd.DataFrame, columns: Sequence[str]) -> NDArray[np.float64]:
+    """Return the scores that stand in rows."""
     try:
-        scores = rows[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
+        return rows[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     except (TypeError, ValueError) as error:
         raise errors.InvalidScoresError(f"the scores in {what} are not numbers: {error}") from error
-    bad = np.argwhere(~np.isfinite(scores))
-    if len(bad):
-        row, column = bad[0]
-        raise errors.InvalidScoresError(
-            f"row {row_numbers[row]} of {what} has the score {scores[row, column]} in column "
-            f"{columns[column]!r}; drop or repair rows without a finite score for every class"
-        )
-    return scores
 
 
 def _sum_to_one(scores: NDArray[np.float64]) -> bool:
-    return bool(np.allclose(scores.sum(axis=1), 1, atol=1e-3))
+    finite = scores[np.isfinite(scores).all(axis=1)]
+    return bool(np.allclose(finite.sum(axis=1), 1, atol=1e-3))

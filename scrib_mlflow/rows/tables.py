@@ -8,9 +8,11 @@ import tempfile
 import warnings
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 from scrib_mlflow.core import inputs as arrays
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, MissingLabelsError
 from scrib_mlflow.messages import nearest, progress, reason
-from scrib_mlflow.records import DataRecord
+from scrib_mlflow.records import DataRecord, Frame
 from scrib_mlflow.rows import hashes
 
 BATCH_ROWS = 100_000
@@ -35,6 +37,7 @@ UNLABELLED = -1  # in place of a class index
 WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
 UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
 NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
+GivenRows = str | PathLike[str] | pd.DataFrame  # as a Python call gives them
 FileStates = tuple[tuple[str, int, int], ...]  # name, size and time of each file
 # Without it pandas 2 loses last bits; pandas 3 never does.
 EXACT: dict[str, Any] = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
@@ -47,12 +50,13 @@ class Source:
     name: str  # the parameter that names it, and where it is: for errors
     columns: tuple[str, ...]
     n_rows: int
-    held: pd.DataFrame | ds.Dataset  # a csv's rows, or parquet files that stay where they are
+    # a csv's rows, those of a frame, or parquet files that stay where they are
+    held: pd.DataFrame | pa.Table | ds.Dataset
     state: FileStates = ()  # of these files
 
     def check_unchanged(self) -> None:
         """Raise where the files are not those that were opened: rows of two states do not mix."""
-        if not isinstance(self.held, pd.DataFrame) and _states(self.held) != self.state:
+        if isinstance(self.held, ds.Dataset) and _states(self.held) != self.state:
             raise InvalidDataError(
                 f"{self.name} changed while it was read; run it again when nothing writes to it"
             )
@@ -70,11 +74,14 @@ class Source:
             yield part.to_pandas(ignore_metadata=True)
 
     def record_batches(self, most: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of parquet files as Arrow holds them, one row group after the other.
+        """Yield rows as Arrow holds them, those of parquet files one row group after the other.
 
         A scan of the whole would read ahead of slow consumers, up to a gigabyte.
         """
         files: Any = self.held
+        if isinstance(files, pa.Table):
+            yield from files.select(list(columns)).to_batches(max_chunksize=most)
+            return
         wanted = {"schema": files.schema, "columns": list(columns), "batch_size": most}
         try:
             for file in files.get_fragments():
@@ -100,17 +107,22 @@ class Source:
 
 
 def open_table(name: str, place: str, label: str | None) -> Source:
-    """Return the table at a path or URI, which must have the label column if one is named.
+    """Return the table at a path or URI or of a frame, with the label column if one is named.
 
     Parquet stays in its files; a csv is read as a whole, because only all of a column tells what it
-    holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing.
+    holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing. A frame
+    is read as the parquet file that pandas would write.
     """
-    named = f"{name} {place}"
+    named = called(name, place)
     with ExitStack() as stack:
-        path = _local(named, place, stack)
+        path = Path() if isinstance(place, Frame) else _local(named, place, stack)
         state: FileStates = ()
         try:
-            if _is_csv(path):
+            if isinstance(place, Frame):
+                held = _as_parquet(place.rows)
+                columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
+                n_rows = held.num_rows
+            elif _is_csv(path):
                 held = _read_csv(path, label)
                 columns, n_rows = [str(column) for column in held.columns], len(held)
             else:
@@ -128,6 +140,24 @@ def open_table(name: str, place: str, label: str | None) -> Source:
         source = Source(name=named, columns=tuple(columns), n_rows=n_rows, held=held, state=state)
         weakref.finalize(source, stack.pop_all().close)
     return source
+
+
+def called(name: str, place: str) -> str:
+    """Return what errors call a table: the option that names it, and what it names."""
+    return f"{name}, {place}," if isinstance(place, Frame) else f"{name} {place}"
+
+
+def _as_parquet(frame: pd.DataFrame) -> pa.Table:
+    """Return a frame as parquet would hold it: columns by text, a named index among them."""
+    if frame.columns.nlevels > 1:
+        raise ValueError(
+            f"its columns have {frame.columns.nlevels} levels of names; give each one name, such "
+            "as frame.columns = ['_'.join(names) for names in frame.columns]"
+        )
+    twice = [name for name, n in Counter(map(str, frame.columns)).items() if n > 1]
+    if twice:
+        raise ValueError(f"it has more than one column {twice[0]!r}; rename or drop the others")
+    return pa.Table.from_pandas(frame)
 
 
 def _local(named: str, place: str, stack: ExitStack) -> Path:
@@ -433,7 +463,7 @@ def read_rows(
     table = Table(
         what=what,
         source=source,
-        record=DataRecord(source=place, digest=digest, n_rows=n[0], n_used=n[0]),
+        record=DataRecord(source=str(place), digest=digest, n_rows=n[0], n_used=n[0]),
         label=label,
         labels=NO_LABELS if label is None else _join_labels(codes, seen),
         hashes=row_hashes,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from mlflow.pyfunc import PyFuncModel
 
 import scrib_mlflow
 from scrib_mlflow.core.certificate import (
@@ -45,7 +46,15 @@ from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError, ScribEr
 from scrib_mlflow.messages import chance_percent, progress
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import Base, LedgerEntry, group_targets, risk_groups, seal
+from scrib_mlflow.records import (
+    SCORES_ONLY,
+    Base,
+    LedgerEntry,
+    Unscored,
+    group_targets,
+    risk_groups,
+    seal,
+)
 from scrib_mlflow.registry import ledger, models, runs, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.report import words
@@ -53,7 +62,8 @@ from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import doubts, scoring
-from scrib_mlflow.rows.tables import TableLike
+from scrib_mlflow.rows.scored import Scored
+from scrib_mlflow.rows.tables import GivenRows, TableLike
 from scrib_mlflow.serving import rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
@@ -61,7 +71,7 @@ LOGGER = logging.getLogger(__name__)
 
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
 MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
-MEANS |= {"allow_overlap"}
+MEANS |= {"allow_overlap", "max_invalid"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
@@ -84,12 +94,17 @@ class Calibration:
     name: str
     version: str
     alias: str  # "" where it is not certified, and the version that has the alias is
-    model_uri: str
+    model_uri: str  # runs:/RUN_ID where there is no model, and no name and version either
     run_id: str
     classifier: SetClassifier
 
 
-def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calibration:
+def calibrate(
+    model_uri: str | None = None,
+    data: GivenRows | None = None,
+    label: str | None = None,
+    **parameters: Any,
+) -> Calibration:
     """Make a registered classifier a set classifier that keeps a risk for every class.
 
     Scores the labelled rows with the registered model, finds a rule that turns scores into sets,
@@ -97,10 +112,12 @@ def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calib
 
     Parameters
     ----------
-    model_uri : str
-        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI.
+    model_uri : str, optional
+        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``. Without one,
+        ``scores_from="columns:[p_a, p_b]"`` names the columns of ``data`` that hold the scores of
+        some other model; then nothing is registered.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame.
     label : str
         Column of the true class.
     **parameters
@@ -110,7 +127,8 @@ def calibrate(model_uri: str, data: str, label: str, **parameters: Any) -> Calib
     Returns
     -------
     Calibration
-        Name and version in the registry, the run, and the set classifier with its reports.
+        Name and version in the registry, the run, and the set classifier with its reports. Without
+        a model, name and version are empty, and ``model_uri`` is ``runs:/RUN_ID``.
     """
     values = {"model_uri": model_uri, "data": data, "label": label, **parameters}
     return run(read_settings(Calibrate, values))
@@ -121,8 +139,9 @@ def run(settings: Calibrate) -> Calibration:
     check_options(settings)
     base = find_base(settings.model_uri)
     name = settings.registered_model_name or f"{base.name}-scrib"
-    with stores.short_waits():
-        models.check_names(name, settings.alias, base)
+    if base.uri:
+        with stores.short_waits():
+            models.check_names(name, settings.alias, base)
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         request = rows_request(settings)
@@ -132,26 +151,32 @@ def run(settings: Calibrate) -> Calibration:
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}", base.name))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
-        LOGGER.info(f"loading {base.uri}")
-        model = models.load_model(base.uri)
-        example = scoring.input_example(base.uri)
+        model, example = _load(base)
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         parts = engine.make_parts(tables, model, base.uri, example, request)
+        unscored = find_unscored(parts)
+        if unscored is not None:
+            LOGGER.warning(words.unscored_sentence(unscored))
         _say_doubts(settings, tables.data, parts)
-        _try_serving(base, model, parts)
+        if model is not None:
+            _try_serving(base, model, parts)
         stack.enter_context(_told_if_counted(run_id))
         record = _make_record(settings, base, parts, run_id)
         stored = Stored(record, to_json(record))
-        _log(stored, tables, parts, settings, name, run_id)
-        LOGGER.info("logging the set classifier, and trying it")
-        logged_uri = _log_model(stored, model, parts.tried, example, run_id)
-        runs.remember(logged_uri, name, settings.alias)
-        done = register_logged(logged_uri, stored, run_id, name, settings.alias)
+        _log(stored, tables, parts, settings, name if base.uri else base.name, run_id)
+        if model is None:
+            runs.remember(f"runs:/{run_id}", "", "")
+            done = _not_registered(record, run_id)
+        else:
+            LOGGER.info("logging the set classifier, and trying it")
+            logged_uri = _log_model(stored, model, parts.tried, example, run_id)
+            runs.remember(logged_uri, name, settings.alias)
+            done = register_logged(logged_uri, stored, run_id, name, settings.alias)
     if settings.require_certificate and not record.certified:
         LOGGER.info(f"\n{summary(done)}\n")
         raise NotCertifiedError(
-            f"{done.model_uri} is registered but not certified, which require_certificate asks "
-            "for; the table above says which classes are in the way"
+            f"{done.model_uri} is {'registered but ' * bool(base.uri)}not certified, which "
+            "require_certificate asks for; the table above says which classes are in the way"
         )
     return done
 
@@ -182,8 +207,25 @@ def _say_doubts(settings: Calibrate, data: TableLike, parts: engines.Calibration
         doubts.hint_at_groups(data, inputs)
 
 
+def _load(base: Base) -> tuple[PyFuncModel | None, Any]:
+    """Return a model and the example that it was logged with; neither where only scores are."""
+    if not base.uri:
+        return None, None
+    LOGGER.info(f"loading {base.uri}")
+    return models.load_model(base.uri), scoring.input_example(base.uri)
+
+
+def _not_registered(record: SetClassifier, run_id: str) -> Calibration:
+    """Return a calibration of scores that no model of MLflow gives: only its run holds it."""
+    uri = f"runs:/{run_id}"
+    return Calibration(
+        name="", version="", alias="", model_uri=uri, run_id=run_id, classifier=record
+    )
+
+
 def check_options(settings: Calibrate) -> None:
     """Raise for options that exclude each other."""
+    _check_model_options(settings)
     _check_certify_options(settings)
     changed = settings.model_dump(exclude_defaults=True)
     rule, why = _told_rule(settings)
@@ -209,6 +251,24 @@ def check_options(settings: Calibrate) -> None:
         raise InvalidSettingsError(
             "require_certificate needs mode=certified; mode=paper certifies nothing"
         )
+
+
+def _check_model_options(settings: Calibrate) -> None:
+    """Raise where there is neither a model nor scores of one, or nothing to register."""
+    if settings.model_uri is not None:
+        return
+    if settings.scores_from.partition(":")[0] != scoring.COLUMNS:
+        raise InvalidSettingsError(
+            "model_uri is missing; give the classifier as models:/NAME/VERSION, or, for scores of "
+            "a model that MLflow does not have, their columns: scores_from='columns:[p_a, p_b]'"
+        )
+    changed = settings.model_dump(exclude_defaults=True)
+    for name in ("registered_model_name", "alias"):
+        if name in changed:
+            raise InvalidSettingsError(
+                f"{name} is for a model that is registered, but without model_uri there is nothing "
+                "to serve; leave it out"
+            )
 
 
 def _told_rule(settings: Calibrate) -> tuple[str, str]:
@@ -293,6 +353,7 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
     rows = {"data", "certify_data", "path_data", "key", "group", "certify_fraction", "waive"}
     rows |= {"weight", "max_weight"}
     how = {"label", "classes", "scores_from", "score_transform", "batch_rows", "seed"}
+    how |= {"max_invalid"}
     scored = settings.model_dump(include=how)
     return engines.RowsRequest(
         **settings.model_dump(include=rows),
@@ -355,10 +416,12 @@ def register_logged(
     )
 
 
-def find_base(model_uri: str) -> Base:
+def find_base(model_uri: str | None) -> Base:
     """Return the classifier that a URI means, if the stores answer and MLflow can call it."""
     with stores.short_waits():
         stores.check_stores()
+        if model_uri is None:
+            return SCORES_ONLY
         base = stores.find_model(model_uri)
         scoring.check_is_base(base)
     return base
@@ -392,9 +455,10 @@ def _make_record(
     """Fit, and certify in mode=certified; the labels of certify rows are read last."""
     classes = parts.classes
     sample = engines.sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
-    if len(sample.labels) < parts.fit.n_rows:
+    n_fit = parts.fit.n_rows - parts.fit.n_invalid
+    if len(sample.labels) < n_fit:
         LOGGER.info(
-            f"the search sees {len(sample.labels):,} of {parts.fit.n_rows:,} fit rows, all of rare "
+            f"the search sees {len(sample.labels):,} of {n_fit:,} fit rows, all of rare "
             "classes and the others weighted; max_fit_rows says how many"
         )
     settings = with_rule(settings, sample.scores)
@@ -442,7 +506,33 @@ def _make_record(
         max_weight=settings.max_weight,
         n_repeated=parts.n_repeated,
         n_dropped=parts.n_dropped,
+        unscored=find_unscored(parts),
     )
+
+
+def find_unscored(parts: engines.CalibrationRows) -> Unscored | None:
+    """Return which rows could not be scored, None where all could."""
+    fit, certify, path = parts.fit, parts.certify, parts.path
+    told = [part.unscored for part in (fit, certify, path) if part is not None and part.unscored]
+    if not told:
+        return None
+    return Unscored(
+        n_fit=fit.n_invalid,
+        n_certify=0 if certify is None else certify.n_invalid,
+        n_path=0 if path is None else path.n_invalid,
+        first=told[0].first,
+        reason=told[0].reason,
+    )
+
+
+def leave_out_unscored(rows: Scored) -> Scored:
+    """Return the rows that could be scored, with a word on the others."""
+    if rows.unscored is not None:
+        LOGGER.warning(
+            f"{rows.n_invalid:,} rows could not be scored and are left out; calibrate counts them "
+            f"as abstentions: {rows.unscored.first} ({rows.unscored.reason})"
+        )
+    return rows.scorable()
 
 
 def _fit_plain(settings: Calibrate, parts: engines.CalibrationRows, sample: Sample) -> Fit:
@@ -486,7 +576,9 @@ def _fit(
     use = ledger.enter(run_id, certify_data.digest, tested, level, settings.ledger)
     drawing = {
         "rule": settings.rule,
-        "certify_rows": expected_rows(certify.n_rows, use.level, parts.fit.weights, how),
+        "certify_rows": expected_rows(
+            certify.n_rows - certify.n_invalid, use.level, parts.fit.weights, how
+        ),
         "classes": classes,
         **target_options(settings),
         **loss_options(settings),
@@ -638,8 +730,10 @@ def _log(
     record = stored.record
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
     metrics |= runs.fit_metrics(record.fit_report, alone=record.certify_report is None)
-    if record.certify_report is not None:
+    metrics["fit_n_invalid"] = float(parts.fit.n_invalid)
+    if record.certify_report is not None and parts.certify is not None:
         metrics |= runs.report_metrics(record.certify_report)
+        metrics["n_invalid"] = float(parts.certify.n_invalid)
     if record.certificate is not None:
         metrics |= runs.certificate_metrics(record.certificate, record.classes)
     metrics |= runs.gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
@@ -704,4 +798,6 @@ def summary(done: Calibration) -> str:
     """Return what a person wants to see at the end."""
     names = done.name, done.version, done.alias
     where = words.logged(*runs.place_of(done.run_id))
+    if not done.name:
+        return words.terminal(words.scores_summary(done.classifier, done.model_uri, where))
     return words.terminal(words.calibration_summary(done.classifier, *names, where))

@@ -22,7 +22,14 @@ from scrib_mlflow.report import comparison, facts, words
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows import scoring, tables
 from scrib_mlflow.rows.scored import Scored
-from scrib_mlflow.workflows.calibrate import as_calibrate, find_base, rows_request
+from scrib_mlflow.rows.tables import GivenRows
+from scrib_mlflow.workflows.calibrate import (
+    as_calibrate,
+    check_options,
+    find_base,
+    leave_out_unscored,
+    rows_request,
+)
 
 LOGGER = logging.getLogger(__name__)
 
@@ -37,7 +44,12 @@ class Compared:
     comparison: Comparison
 
 
-def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compared:
+def compare(
+    model_uri: str | None = None,
+    data: GivenRows | None = None,
+    label: str | None = None,
+    **parameters: Any,
+) -> Compared:
     """Compare SCRIB with other methods on the scores of a registered classifier.
 
     All methods are fitted on the same random half of the rows that calibrate would fit, and
@@ -45,10 +57,12 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
 
     Parameters
     ----------
-    model_uri : str
-        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI; the table that calibrate is given.
+    model_uri : str, optional
+        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``. Without one,
+        ``scores_from="columns:[p_a, p_b]"`` names the columns of ``data`` that hold scores.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame;
+        the table that calibrate is given.
     label : str
         Column of the true class.
     **parameters
@@ -66,20 +80,22 @@ def compare(model_uri: str, data: str, label: str, **parameters: Any) -> Compare
 
 def run(settings: Compare) -> Compared:
     """Do what `compare` does."""
+    alike = as_calibrate(settings)
+    check_options(alike)
     base = find_base(settings.model_uri)
-    request = rows_request(as_calibrate(settings))
+    request = rows_request(alike)
     table = _with_trust(LocalEngine().read_tables(request).data, settings)
     with runs.open_run(f"compare {base.name}", base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(table.some_rows(), table.record, settings.label, "compare")
-        LOGGER.info(f"loading {base.uri}")
+        LOGGER.info(f"loading {base.uri or base.name}")
         ready, chosen = choose_as_calibrate(base, table, request)
         fit = scoring.score(ready, request.scoring, ~chosen)
         done = Compared(
             run_id=run_id,
-            model_uri=base.uri,
+            model_uri=base.uri or base.name,
             data=fit.record,
-            comparison=_compare(settings, fit),
+            comparison=_compare(settings, leave_out_unscored(fit)),
         )
         _log(done, base)
     return done

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -22,7 +23,13 @@ from scrib_mlflow.core.certificate.claims import group_test_of
 from scrib_mlflow.core.certificate.overlap import Overlap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.engines import doing, open_engine
-from scrib_mlflow.engines.base import Engine, compare_with_calibration, report_answers, report_sets
+from scrib_mlflow.engines.base import (
+    Engine,
+    answer_scores,
+    compare_with_calibration,
+    report_answers,
+    report_sets,
+)
 from scrib_mlflow.engines.local import answer
 from scrib_mlflow.options import EngineName, Evaluate
 from scrib_mlflow.parameters import read_settings
@@ -32,9 +39,11 @@ from scrib_mlflow.report.facts import Facts, class_table
 from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows import hashes, scored, tables
+from scrib_mlflow.rows.tables import GivenRows
 
 LOGGER = logging.getLogger(__name__)
 
+RUN_URI = re.compile(r"runs:/(?P<id>[0-9a-f]{32})(/scrib\.json)?")
 MOST_SHARED = 0.5  # of rows that are called unseen: more than that are not equal by chance
 
 
@@ -52,16 +61,17 @@ class Evaluation:
     grouped: bool  # False where its rows came in groups, and nothing says which here
 
 
-def evaluate(model_uri: str, data: str, label: str, **parameters: Any) -> Evaluation:
+def evaluate(model_uri: str, data: GivenRows, label: str, **parameters: Any) -> Evaluation:
     """Measure a registered set classifier on labelled rows.
 
     Parameters
     ----------
     model_uri : str
         A set classifier that `calibrate` registered: ``models:/NAME/VERSION``,
-        ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI.
+        ``models:/NAME@ALIAS`` or ``models:/m-ID``; or ``runs:/RUN_ID`` of a calibration without a
+        model, for rows with scores in the same columns.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame.
     label : str
         Column of the true class.
     **parameters
@@ -80,9 +90,8 @@ def run(settings: Evaluate) -> Evaluation:
     """Do what `evaluate` does."""
     with stores.short_waits():
         stores.check_stores()
-        base = stores.find_model(settings.model_uri)
-        uri, record = base.uri, models.read_stored(base.uri).record
-        calibrated_by = stores.model_info(uri).run_id or ""
+        found = _find(settings.model_uri)
+    uri, record, calibrated_by = found.uri, found.record, found.calibrated_by
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         table = engine.read_table(
@@ -95,7 +104,7 @@ def run(settings: Evaluate) -> Evaluation:
             optional=["key", "weight"] if settings.group else ["key", "group", "weight"],
         )
         rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
-        run_id = stack.enter_context(runs.open_run(f"evaluate {base.name}", record.base.name))
+        run_id = stack.enter_context(runs.open_run(f"evaluate {found.name}", record.base.name))
         runs.log_parameters(run_id, settings.model_dump())
         answered, overlap = rows.compare(uri, record, calibrated_by, "evaluate")
         done = Evaluation(
@@ -130,6 +139,32 @@ def run(settings: Evaluate) -> Evaluation:
     return done
 
 
+class Found(NamedTuple):
+    """A set classifier as it is stored: with a model, or in the run of a calibration of scores."""
+
+    uri: str
+    name: str
+    record: SetClassifier
+    calibrated_by: str  # the run that made it, "" for none
+
+
+def _find(model_uri: str) -> Found:
+    """Return the set classifier that a URI means."""
+    of_run = RUN_URI.fullmatch(model_uri)
+    if of_run is None:
+        base = stores.find_model(model_uri)
+        record = models.read_stored(base.uri).record
+        return Found(base.uri, base.name, record, stores.model_info(base.uri).run_id or "")
+    run_id = of_run["id"]
+    record = models.read_run(run_id).record
+    if record.base.uri:
+        raise errors.ModelError(
+            f"run {run_id} made a set classifier over {record.base.uri}; give its model as "
+            "models:/NAME/VERSION. runs:/RUN_ID is for calibrations without a model"
+        )
+    return Found(f"runs:/{run_id}", record.base.name, record, run_id)
+
+
 class FreshRows(NamedTuple):
     """Labelled rows as an engine has read them, for a set classifier to answer."""
 
@@ -139,7 +174,11 @@ class FreshRows(NamedTuple):
     batch_rows: int
 
     def answer(self, uri: str, record: SetClassifier) -> scored.Answered:
-        """Let a set classifier answer them."""
+        """Let a set classifier answer them, or its rule where only scores are given."""
+        if not record.base.uri:
+            columns = tuple(map(str, record.scores.columns or ()))
+            how = str(self.table.label), record.classes, columns, record.rule, self.batch_rows
+            return answer_scores(self.engine, self.table, *how)
         return self.engine.answer(uri, self.table, record.classes, self.batch_rows)
 
     def compare(

@@ -23,11 +23,17 @@ from scrib_mlflow.report import facts, frontier as frontier_report, words
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
+from scrib_mlflow.rows.tables import GivenRows
 from scrib_mlflow.workflows import calibrate
 
 LOGGER = logging.getLogger(__name__)
 
-NO_MATTER = {"model_uri", "data", "batch_rows"}  # options that change nothing about what is seen
+NO_MATTER = {
+    "model_uri",
+    "data",
+    "batch_rows",
+    "max_invalid",
+}  # options that change nothing about what is seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +47,12 @@ class Explored:
     frontier: TargetFrontier
 
 
-def frontier(model_uri: str, data: str, label: str, **parameters: Any) -> Explored:
+def frontier(
+    model_uri: str | None = None,
+    data: GivenRows | None = None,
+    label: str | None = None,
+    **parameters: Any,
+) -> Explored:
     """Say how often a set classifier would abstain at which targets.
 
     Set classifiers are fitted at many targets to half of the rows that calibrate would fit, and
@@ -50,10 +61,12 @@ def frontier(model_uri: str, data: str, label: str, **parameters: Any) -> Explor
 
     Parameters
     ----------
-    model_uri : str
-        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI; the table that calibrate is given.
+    model_uri : str, optional
+        ``models:/NAME/VERSION``, ``models:/NAME@ALIAS`` or ``models:/m-ID``. Without one,
+        ``scores_from="columns:[p_a, p_b]"`` names the columns of ``data`` that hold scores.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame;
+        the table that calibrate is given.
     label : str
         Column of the true class.
     **parameters
@@ -79,7 +92,7 @@ def run(settings: Frontier) -> Explored:
     with runs.open_run(f"frontier {base.name}", base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         runs.log_table_input(table.some_rows(), table.record, settings.label, "frontier")
-        LOGGER.info(f"loading {base.uri}")
+        LOGGER.info(f"loading {base.uri or base.name}")
         ready, chosen = choose_as_calibrate(base, table, request)
         use, digest = None, table.record.digest
         if settings.use_certify_rows:  # entered before anything is made of their labels
@@ -90,10 +103,10 @@ def run(settings: Frontier) -> Explored:
         scored = score(ready, request.scoring, None if settings.use_certify_rows else ~chosen)
         done = Explored(
             run_id=run_id,
-            model_uri=base.uri,
+            model_uri=base.uri or base.name,
             data=scored.record,
             use=use,
-            frontier=_draw(settings, scored, chosen),
+            frontier=_draw(settings, calibrate.leave_out_unscored(scored), chosen),
         )
         _log(done, base)
     return done

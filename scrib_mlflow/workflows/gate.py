@@ -60,7 +60,8 @@ def gate(model_uri: str, **parameters: Any) -> Gated:
         ``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``.
     **parameters
         Those of ``python -m scrib_mlflow gate --help``, for example ``alias="champion"``,
-        ``risk_targets={"N1": 0.2, "default": 0.1}``, ``data="test.parquet"``, ``label="stage"``.
+        ``risk_targets={"N1": 0.2, "default": 0.1}``, ``data="test.parquet"`` or a pandas frame,
+        ``label="stage"``.
 
     Returns
     -------

@@ -18,6 +18,7 @@ from scrib_mlflow.report import words
 from scrib_mlflow.report.plan import plan_figure, plan_summary
 from scrib_mlflow.results import to_json
 from scrib_mlflow.rows import scored, tables
+from scrib_mlflow.rows.tables import GivenRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +29,14 @@ class Planned:
     plan: Plan
 
 
-def plan(data: str, label: str, **parameters: Any) -> Planned:
+def plan(data: GivenRows, label: str, **parameters: Any) -> Planned:
     """Say what can be certified with labelled rows, before anything is fitted.
 
     Parameters
     ----------
-    data : str
-        Labelled rows: a parquet or csv file, by path or URI. Only their labels are looked at.
+    data : str, Path or DataFrame
+        Labelled rows: a parquet or csv file, by path or URI, or a pandas frame.
+        Only their labels are looked at.
     label : str
         Column of the true class.
     **parameters

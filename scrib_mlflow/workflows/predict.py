@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ from scrib_mlflow.messages import percent
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
-from scrib_mlflow.records import DataRecord, seal
+from scrib_mlflow.records import DataRecord, Frame, seal
 from scrib_mlflow.registry import models, runs, stores
 from scrib_mlflow.results import PartRecord, Predictions, to_json
 from scrib_mlflow.rows import tables
+from scrib_mlflow.rows.tables import GivenRows
 
 LOGGER = logging.getLogger(__name__)
 
 COUNTED = {"ambiguous": "n_ambiguous", "empty": "n_empty", "invalid_scores": "n_invalid"}
 PART_BATCHES = 10  # batches of a file
+RETURNED = "a frame that is returned"  # in place of a folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +39,16 @@ class Predicted:
     and nothing of an earlier run is used.
     """
 
-    output: str
+    output: str  # the folder, or `RETURNED`
     already: bool = False
     kept: int = 0
     predictions: Predictions
+    answers: pd.DataFrame | None = field(default=None, compare=False)  # to a frame, by its index
 
 
-def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predicted:
+def predict(
+    model_uri: str, data: GivenRows, output: str | None = None, **parameters: Any
+) -> Predicted:
     """Answer the rows of a table with a registered set classifier, into parquet answers.
 
     Parameters
@@ -50,20 +56,24 @@ def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predic
     model_uri : str
         A set classifier that `calibrate` registered: ``models:/NAME/VERSION``,
         ``models:/NAME@ALIAS`` or ``models:/m-ID``.
-    data : str
-        Rows to answer: parquet or csv, by path or URI; with ``engine="spark"`` whatever Spark
-        reads, a table of its catalog included.
+    data : str, Path or DataFrame
+        Rows to answer: parquet or csv, by path or URI, or a pandas frame; with ``engine="spark"``
+        whatever Spark reads, a table of its catalog included.
     output : str
         Folder that gets the answers. It is there when all rows are answered, and not before;
-        with ``engine="spark"`` it is whole once ``_scrib.json`` is in it.
+        with ``engine="spark"`` it is whole once ``_scrib.json`` is in it. Without one, answers
+        to a frame are returned.
     **parameters
         Those of ``python -m scrib_mlflow predict --help``.
 
     Returns
     -------
     Predicted
-        How many rows abstained, and why; `pandas.read_parquet` reads the folder.
+        How many rows abstained, and why; `pandas.read_parquet` reads the folder. ``answers`` of
+        it are those to a frame without an output, under the index of the frame.
     """
+    if isinstance(data, pd.DataFrame) and output is None:
+        output = RETURNED
     values = {"model_uri": model_uri, "data": data, "output": output, **parameters}
     return run(read_settings(Predict, values))
 
@@ -71,19 +81,9 @@ def predict(model_uri: str, data: str, output: str, **parameters: Any) -> Predic
 def run(settings: Predict) -> Predicted:
     """Do what `predict` does."""
     options = session_options(settings.engine, settings.spark_options)
-    with stores.short_waits():
-        stores.check_stores()
-        model = stores.find_model(settings.model_uri)
-        stored = models.read_stored(model.uri)
-        signature = stores.model_info(model.uri).signature
-    request = answers.PredictRequest(
-        model=model,
-        record=stored.record,
-        certificate_digest=seal(stored.text),
-        inputs=signature.inputs if signature else None,
-        key=settings.key,
-        explain=settings.explain,
-    )
+    request = _request(settings)
+    if isinstance(settings.data, Frame) and settings.output == RETURNED:
+        return _return(settings, request, settings.data.rows.index)
     output = answers.local_path(settings.output)
     if output is not None:
         answers.check_apart(output, settings.data)
@@ -94,11 +94,38 @@ def run(settings: Predict) -> Predicted:
         raise InvalidSettingsError(
             f"output is {settings.output!r}, but engine=local writes to a local folder only"
         )
-    return _answer_here(settings, request, output)
+    return _answer_here(settings, request, output, str(output))
 
 
-def _answer_here(settings: Predict, request: answers.PredictRequest, output: Path) -> Predicted:
-    """Answer all rows in this process."""
+def _request(settings: Predict) -> answers.PredictRequest:
+    """Return which set classifier answers, and how."""
+    with stores.short_waits():
+        stores.check_stores()
+        model = stores.find_model(settings.model_uri)
+        stored = models.read_stored(model.uri)
+        signature = stores.model_info(model.uri).signature
+    return answers.PredictRequest(
+        model=model,
+        record=stored.record,
+        certificate_digest=seal(stored.text),
+        inputs=signature.inputs if signature else None,
+        key=settings.key,
+        explain=settings.explain,
+    )
+
+
+def _return(settings: Predict, request: answers.PredictRequest, index: pd.Index) -> Predicted:
+    """Answer all rows of a frame by way of a folder that is not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answers"
+        done = _answer_here(settings, request, path, RETURNED)
+        return replace(done, answers=answers.read_answers(path, index))
+
+
+def _answer_here(
+    settings: Predict, request: answers.PredictRequest, output: Path, called: str
+) -> Predicted:
+    """Answer all rows in this process, into an output that is called so."""
     source = tables.open_table("data", settings.data, None)
     features = answers.check_columns(request, settings.data, source.columns)
     answers.check_free(output, overwrite=settings.overwrite)
@@ -116,8 +143,8 @@ def _answer_here(settings: Predict, request: answers.PredictRequest, output: Pat
                 raise answers.none_scored(model, row, request.inputs, settings.data)
             record = make_record(settings, request, written, run_id)
             answers.write_manifest(output, folder, record)
-        log_predictions(record, some_rows, str(output))
-    return Predicted(output=str(output), predictions=record)
+        log_predictions(record, some_rows, called)
+    return Predicted(output=called, predictions=record)
 
 
 def _answer_in_spark(
@@ -167,7 +194,8 @@ def make_record(
     """Return what an output says of itself."""
     n_rows = written.n_rows
     abstained = {reason: n for reason, n in sorted(written.reasons.items()) if reason}
-    data = DataRecord(source=settings.data, digest=written.digest, n_rows=n_rows, n_used=n_rows)
+    source = str(settings.data)
+    data = DataRecord(source=source, digest=written.digest, n_rows=n_rows, n_used=n_rows)
     return Predictions(
         model_uri=request.model.uri,
         certificate_digest=request.certificate_digest,
@@ -207,8 +235,8 @@ def summary(done: Predicted) -> str:
     share = record.n_abstained / record.n_rows
     return "\n".join(
         [
-            f"{record.model_uri} answered {record.n_rows:,} rows into {done.output}: "
-            f"{len(record.parts)} parquet files",
+            f"{record.model_uri} answered {record.n_rows:,} rows into {done.output}"
+            + f": {len(record.parts)} parquet files" * (done.answers is None),
             f"It abstains on {percent(share)} of the rows{': ' if by_reason else ''}{by_reason}.",
             f"logged to run {record.run_id}",
         ]

@@ -56,6 +56,11 @@ def run(settings: Register) -> Calibration:
         ) from error
     text = Path(path).read_text(encoding="utf-8")
     record = from_json(text)
+    if isinstance(record, SetClassifier) and not record.base.uri:
+        raise StoreError(
+            f"run {settings.run_id} was calibrated on scores in columns, without a model, so there "
+            f"is nothing to serve; evaluate takes it as runs:/{settings.run_id}"
+        )
     if not isinstance(record, SetClassifier) or runs.MODEL_URI not in tags:
         raise StoreError(f"run {settings.run_id} has logged no model; run calibrate again")
     name = settings.registered_model_name or tags[runs.NAME]

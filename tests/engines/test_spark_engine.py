@@ -121,6 +121,31 @@ def test_tables_of_their_own_certify_and_draw_the_path_alike(uri):
 
 
 @pytest.mark.slow
+def test_scores_without_a_model_are_certified_and_evaluated_alike(uri):
+    for name in ("rows", "fresh"):
+        table = pd.read_parquet(f"known_{name}.parquet")
+        scores = mlflow.sklearn.load_model(uri).predict_proba(table[FEATURES])
+        scores[9, 1] = np.nan
+        given = pd.DataFrame(scores, columns=CLASSES).assign(label=table["label"], id=table["id"])
+        given.to_parquet(f"scores_{name}.parquet")
+    named = {"scores_from": "columns", "classes": CLASSES, "key": "id"}
+    engines = ({}, {"engine": "spark"})
+    local, other = (
+        scrib_mlflow.calibrate(data="scores_rows.parquet", label="label", **named, **engine)
+        for engine in engines
+    )
+    assert local.classifier.certified
+    told = replace(other.classifier, unscored=local.classifier.unscored)
+    assert to_json(told) == to_json(local.classifier)
+    ours, theirs = (
+        scrib_mlflow.evaluate(local.model_uri, "scores_fresh.parquet", "label", **engine)
+        for engine in engines
+    )
+    assert to_json(theirs.report) == to_json(ours.report)
+    assert (theirs.n_invalid, theirs.n_shared) == (ours.n_invalid, ours.n_shared)
+
+
+@pytest.mark.slow
 def test_rows_that_certify_must_not_be_fitted(uri):
     with pytest.raises(InvalidDataError, match="would prove nothing"):
         scrib_mlflow.calibrate(
@@ -141,11 +166,38 @@ def test_a_bad_row_is_named_by_its_key_or_else_by_its_contents(uri):
     table = pd.read_parquet("known_rows.parquet")
     table.loc[[5, 7], "x0"] = np.nan
     table.to_parquet("bad.parquet")
-    with pytest.raises(ModelError, match="the row with id 'rows-5' of data and 1 more: ValueError"):
-        scrib_mlflow.calibrate(uri, "bad.parquet", "label", key="id", engine="spark")
+    given = {"engine": "spark", "max_invalid": 0}
+    and_more = "of data and 1 more cannot be scored: ValueError"
+    with pytest.raises(ModelError, match=f"the row with id 'rows-5' {and_more}"):
+        scrib_mlflow.calibrate(uri, "bad.parquet", "label", key="id", **given)
     table.drop(columns=["id", "patient"]).to_parquet("bad.parquet")
-    with pytest.raises(ModelError, match=r"the row \{'x0': nan.* of data and 1 more: ValueError"):
-        scrib_mlflow.calibrate(uri, "bad.parquet", "label", engine="spark")
+    with pytest.raises(ModelError, match=rf"the row \{{'x0': nan.* {and_more}"):
+        scrib_mlflow.calibrate(uri, "bad.parquet", "label", **given)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [pytest.param(False, id="scored"), pytest.param(True, id="columns", marks=pytest.mark.slow)],
+)
+def test_rows_without_scores_abstain_alike_in_a_calibration(uri, columns):
+    table = pd.read_parquet("rows.parquet")
+    if columns:
+        scores = mlflow.sklearn.load_model(uri).predict_proba(table[FEATURES])
+        table = table.join(pd.DataFrame(scores, columns=CLASSES))
+        table.loc[[5, 7], "hard"] = [np.nan, np.inf]
+    else:
+        table.loc[[5, 7], "x0"] = np.nan
+    table.to_parquet("holes.parquet")
+    options = {"risk_targets": 0.1, "scores_from": "columns" if columns else "auto"}
+    local, other = (
+        scrib_mlflow.calibrate(uri, "holes.parquet", "label", **options, **engine).classifier
+        for engine in ({}, {"engine": "spark"})
+    )
+    assert local.certified
+    assert local.unscored.n_fit + local.unscored.n_certify == 2
+    assert other.unscored.first == ""  # its contents stay in the log
+    told = replace(other.unscored, first=local.unscored.first, reason=local.unscored.reason)
+    assert to_json(replace(other, unscored=told)) == to_json(local)
 
 
 @pytest.mark.slow
@@ -183,7 +235,9 @@ def test_rows_that_cannot_be_scored_abstain_alike_and_scores_in_columns_are_take
     table.loc[2400, names[1]] = np.inf  # beyond the rows that are tried first
     table.to_parquet("scored.parquet")
     with pytest.raises(ModelError, match=r"it has no finite score in column p\.hard"):
-        scrib_mlflow.calibrate(uri, "scored.parquet", "label", engine="spark", **options)
+        scrib_mlflow.calibrate(
+            uri, "scored.parquet", "label", engine="spark", max_invalid=0, **options
+        )
 
 
 MORE_THAN_FITS = """

@@ -224,6 +224,15 @@ def test_rows_that_the_model_cannot_take_do_not_hide_its_scores():
     assert names == ("0", "1", "2")
 
 
+def test_rows_without_scores_do_not_change_what_the_others_are():
+    holes = np.where(np.arange(N) == 2, np.nan, Q)
+    source, _ = find_source(Model(holes), ROWS, wanted="auto", classes=None, transform="none")
+    assert source.single == "probability"
+    labels = np.array([0.0, 1.0, np.nan, 1.0, 0.0, 1.0])
+    with pytest.raises(ModelError, match="which are labels, not scores"):
+        find(labels)
+
+
 # What is asked for.
 
 

@@ -9,6 +9,7 @@ import pytest
 from mlflow.types import ColSpec, DataType, Schema
 
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.records import Frame
 from scrib_mlflow.rows import tables
 from tests.models import read_table
 
@@ -163,3 +164,56 @@ def test_a_bar_counts_the_rows_that_are_kept_only(tmp_path, monkeypatch):
     assert bars == [[4, 2, 1, 1]]
     assert len([*tables.counted(source, 4, "scoring")]) == 3
     assert bars[1] == [10, 4, 4, 2]
+
+
+MANY_KINDS = pd.DataFrame(
+    {
+        "whole": pd.array([1, None, 2**40], dtype="Int64"),
+        "flag": pd.array([True, None, False], dtype="boolean"),
+        "text": pd.array(["a", None, "c"], dtype="string"),
+        "kind": pd.Categorical(["x", "y", "x"]),
+        "when": pd.to_datetime(["2026-01-01 00:00", None, "2026-03-01 12:00"]),
+        "number": np.array([1.5, np.nan, -0.0], dtype=np.float32),
+        "label": ["a", "b", "a"],
+    }
+)
+
+
+def test_a_frame_is_read_as_the_parquet_file_that_pandas_writes(tmp_path):
+    for index in (None, pd.Index([7, 9, 8], name="id"), pd.Index(["p", "q", "r"])):
+        frame = MANY_KINDS if index is None else MANY_KINDS.set_index(index)
+        before = frame.copy(deep=True)
+        path = tmp_path / "rows.parquet"
+        frame.to_parquet(path)
+        of_file = tables.read_rows("data", str(path), "label", key=None)
+        of_frame = tables.read_rows("data", Frame(frame), "label", key=None)
+        assert of_frame.source.columns == of_file.source.columns
+        assert of_frame.record.digest == of_file.record.digest
+        assert of_frame.hashes.tolist() == of_file.hashes.tolist()
+        rows = [table.some_rows() for table in (of_frame, of_file)]
+        pd.testing.assert_frame_equal(*rows)
+        pd.testing.assert_frame_equal(frame, before)
+        assert ("id" in of_frame.source.columns) == (frame.index.name == "id")
+
+
+def test_columns_of_a_frame_that_are_numbers_are_read_as_text():
+    frame = pd.DataFrame([[1.0, "a"], [2.0, "b"]])
+    assert read_table("data", Frame(frame), "1").columns.tolist() == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "more than one column 'a'; rename or drop"),
+        (pd.DataFrame([[1, 2]], columns=["0", 0]), "more than one column '0'"),
+        (
+            pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])),
+            "its columns have 2 levels of names; give each one name",
+        ),
+        (pd.DataFrame({"a": []}), "data, a frame of 0 rows, has no rows"),
+        (pd.DataFrame({"a": [1, "x"]}), "data, a frame of 2 rows, cannot be read: .*column a"),
+    ],
+)
+def test_a_frame_that_no_file_could_hold_is_told_in_a_sentence(frame, words):
+    with pytest.raises(InvalidDataError, match=words):
+        tables.open_table("data", Frame(frame), None)

@@ -39,14 +39,18 @@ class SparkEngine(Engine[SparkTable]):
     def make_parts(
         self,
         tables: Tables[SparkTable],
-        model: PyFuncModel,
+        model: PyFuncModel | None,
         uri: str,
         example: Any,
         request: RowsRequest,
     ) -> CalibrationRows:
         """Score the rows of all tables with a model, and return them by what they are for."""
         some_rows = ((table, table.some_rows()) for table in tables.all())
-        plans = scoring.plan_tables(model, example, some_rows, request.scoring)
+        plans = (
+            scoring.plan_scores(some_rows, request.scoring)
+            if model is None
+            else scoring.plan_tables(model, example, some_rows, request.scoring)
+        )
         ready: list[scoring.Prepared] = []
         rows: dict[str, Scored] = {}
         for read, plan in zip(tables.all(), plans, strict=True):
@@ -55,18 +59,23 @@ class SparkEngine(Engine[SparkTable]):
             served = ServedModel(
                 uri=uri,
                 inputs=plan.inputs,
-                schema=scorer.model.metadata.get_input_schema(),
+                schema=scorer.input_schema(),
                 classes=scorer.classes,
                 source=scorer.source,
                 score_columns=plan.columns,
             )
-            table, sums, scores, _ = score_table(read, served, request.scoring.batch_rows)
+            options = request.scoring
+            table, sums, scores, _, unscored = score_table(
+                read, served, options.batch_rows, options.max_invalid
+            )
             ready.append(scoring.Prepared(table, table.indices(scorer.classes), plan))
-            rows[read.what] = scoring.scored_rows(ready[-1], request.scoring.seed, scores, sums)
+            rows[read.what] = scoring.scored_rows(
+                ready[-1], options.seed, scores, sums, unscored=unscored
+            )
         chosen = local.choose(ready, request)
 
         def some_to_try(fit: Scored) -> SmokeTest | None:
-            return _find_rows(tables.data, ready[0].plan, [fit, rows["data"]])
+            return _find_rows(tables.data, ready[0].plan, [fit, rows["data"].scorable()])
 
         return local.join_parts(
             ready, rows, chosen, some_to_try, drop_repeated=request.drop_repeated
@@ -90,7 +99,7 @@ class SparkEngine(Engine[SparkTable]):
                     f"the model refuses rows of {table.what}: {messages.reason(error)}"
                 ) from error
         served = ServedModel(uri=uri, inputs=tuple(names), schema=schema, classes=classes)
-        slim, sums, scores, sets = score_table(table, served, batch_rows)
+        slim, sums, scores, sets, _ = score_table(table, served, batch_rows)
         labels = slim.indices(classes)
         return make_answered(uri, slim, classes, labels, sums, scores, sets)
 

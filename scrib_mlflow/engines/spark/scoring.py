@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as installed
@@ -33,9 +33,11 @@ from scrib_mlflow.core.inputs import new_array
 from scrib_mlflow.engines.spark import worker
 from scrib_mlflow.engines.spark.session import settings
 from scrib_mlflow.engines.spark.tables import SparkTable, packed, rows_of, shorten, structure
-from scrib_mlflow.errors import InvalidDataError, ModelError
+from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import ScoreSource
 from scrib_mlflow.rows import hashes, tables
+from scrib_mlflow.rows.scored import Unscored
+from scrib_mlflow.rows.scoring import cannot_be_scored
 
 if TYPE_CHECKING:
     from mlflow.types import Schema
@@ -64,12 +66,18 @@ class ScoredTable(NamedTuple):
 
     table: tables.Table
     sums: NDArray[np.uint64]  # (n,) of what the model is given, or of scores where there is no more
-    scores: NDArray[np.float64]  # (n, k) NaN in rows that a set classifier could not score
+    scores: NDArray[np.float64]  # (n, k) NaN in rows that could not be scored
     sets: NDArray[np.bool_]  # (n, k) of a set classifier, (n, 0) of others
+    unscored: Unscored | None
 
 
-def score_table(read: SparkTable, model: ServedModel, batch_rows: int) -> ScoredTable:
-    """Let Spark score a table, or take the scores in its columns; raise for rows without scores."""
+def score_table(
+    read: SparkTable, model: ServedModel, batch_rows: int, max_invalid: float = 0.0
+) -> ScoredTable:
+    """Let Spark score a table, or take the scores in its columns.
+
+    Raise where more than the share `max_invalid` of its rows have no scores.
+    """
     known = None if read.labels is None else pd.Index(read.labels)
     slimmer = Slimmer(label=read.label, known=known, named=read.named, model=model)
     spark = read.frame.sparkSession
@@ -83,7 +91,7 @@ def score_table(read: SparkTable, model: ServedModel, batch_rows: int) -> Scored
         chunks.persist(StorageLevel.DISK_ONLY)
         try:
             chunks.count()  # all workers at once; what follows asks for one part after the other
-            return _collect(read, map(_unpacked, _part_by_part(chunks)), model)
+            return _collect(read, map(_unpacked, _part_by_part(chunks)), model, max_invalid)
         finally:
             chunks.unpersist()
 
@@ -201,13 +209,15 @@ def _unpacked(chunk: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(chunk)).read_all()
 
 
-def _collect(read: SparkTable, chunks: Iterable[pa.Table], model: ServedModel) -> ScoredTable:
+def _collect(
+    read: SparkTable, chunks: Iterable[pa.Table], model: ServedModel, max_invalid: float
+) -> ScoredTable:
     """Return the rows of all chunks, with the values of key and group in a temporary file."""
     folder = tempfile.mkdtemp()
     path = Path(folder) / "values.parquet"
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        arrays, scores, sets = _fill(read, chunks, model, path)
+        arrays, scores, sets, unscored = _fill(read, chunks, model, path, max_invalid)
         source = tables.Source(
             name=f"{read.what} {read.record.source}",
             columns=tuple(dict.fromkeys(read.beside)),
@@ -231,15 +241,19 @@ def _collect(read: SparkTable, chunks: Iterable[pa.Table], model: ServedModel) -
         numbered=False,
     )
     tables.check_keys(table)
-    return ScoredTable(table, arrays["sums"], scores, sets)
+    return ScoredTable(table, arrays["sums"], scores, sets, unscored)
 
 
 def _fill(
-    read: SparkTable, chunks: Iterable[pa.Table], model: ServedModel, path: Path
-) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64], NDArray[np.bool_]]:
+    read: SparkTable,
+    chunks: Iterable[pa.Table],
+    model: ServedModel,
+    path: Path,
+    max_invalid: float,
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64], NDArray[np.bool_], Unscored | None]:
     """Return arrays by name, scores and sets of all rows, and write values of key and group.
 
-    Raise where these are not the rows of the table, or lack scores.
+    Raise where these are not the rows of the table, or too many lack scores; those get NaN.
     """
     n, k = read.record.n_rows, len(model.classes)
     arrays = {name: new_array((n,), np.uint64) for name in ("row", "sums", *read.named)}
@@ -261,6 +275,7 @@ def _fill(
                 break
             for name, into in [*arrays.items(), *matrices]:
                 into[part] = chunk.column(name).to_numpy()
+            scores[part][~np.isfinite(scores[part]).all(axis=1)] = np.nan
             digest = digest + hashes.digest_sums(arrays["row"][part])
             bad = chunk.filter(chunk.column("error").is_valid()).select(["name", "error"])
             n_bad += bad.num_rows
@@ -274,12 +289,18 @@ def _fill(
         raise InvalidDataError(
             f"{read.what} changed while it was read; run it again when nothing writes to it"
         )
-    if first_bad:
-        name, error = first_bad[0]
-        row = f"the row {name}" if read.key is None else f"the row with {read.key} {name!r}"
-        others = f" and {n_bad - 1:,} more" if n_bad > 1 else ""
-        raise ModelError(
-            f"the model cannot score {row} of {read.what}{others}: {error}; "
-            "drop or repair such rows"
-        )
-    return arrays, scores, sets
+    return arrays, scores, sets, _unscored(read, n_bad, first_bad, max_invalid)
+
+
+def _unscored(
+    read: SparkTable, n: int, first: Sequence[tuple[str, str]], max_invalid: float
+) -> Unscored | None:
+    """Return the first of n rows without scores, None without any; raise where n is too high."""
+    if not n:
+        return None
+    name, error = first[0]
+    row = f"the row {name}" if read.key is None else f"the row with {read.key} {name!r}"
+    which = f"{row} of {read.what}" + f" and {n - 1:,} more" * (n > 1)
+    if n > max_invalid * read.record.n_rows:
+        raise cannot_be_scored(which, error, max_invalid)
+    return Unscored("" if read.key is None else which, error)
