@@ -146,8 +146,9 @@ def run(settings: Calibrate) -> Calibration:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
         request = rows_request(settings)
         tables = engine.read_tables(request)
-        labelled = [each for each in (tables.data, tables.certify) if each is not None]
-        doubts.check_untrained(base.uri, labelled, allowed=settings.allow_overlap)
+        if base.uri:
+            labelled = [each for each in (tables.data, tables.certify) if each is not None]
+            doubts.check_untrained(base.uri, labelled, allowed=settings.allow_overlap)
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}", base.name))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
