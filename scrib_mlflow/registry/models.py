@@ -250,7 +250,18 @@ def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
         "scrib.rule": record.rule.kind,
         "scrib.run_id": run_id,
         CERTIFICATE_DIGEST: seal(text),
+        **_group_tags(record),
     }
+
+
+def _group_tags(record: SetClassifier) -> dict[str, str]:
+    """Return how the certificate counts groups, where rows come in groups: it is its claim."""
+    certificate = record.certificate
+    if certificate is None or certificate.group_test is None:
+        return {}
+    counted = {"cap": certificate.group_cap, "max_rows": certificate.max_group_rows}
+    known = {f"scrib.group_{name}": str(n) for name, n in counted.items() if n is not None}
+    return {"scrib.group": str(record.group), "scrib.group_test": certificate.group_test, **known}
 
 
 def register(

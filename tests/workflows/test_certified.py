@@ -241,7 +241,7 @@ def test_each_group_counts_for_at_most_its_cap_and_every_text_says_so(mixture):
     assert (certificate.group_cap, certificate.group_test) == (3, "exact")
     assert not certificate.approximate
     version = mlflow.MlflowClient().get_model_version(done.name, done.version)
-    assert version.tags["scrib.certified"] == "true"
+    assert (version.tags["scrib.group_cap"], version.tags["scrib.group_test"]) == ("3", "exact")
     sentence = "each patient counts for at most 3 rows of a class"
     assert sentence in version.description
     assert sentence in read_artifact(done.run_id, "report.html")
