@@ -9,12 +9,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mlflow
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from mlflow.data.meta_dataset import MetaDataset
 from mlflow.data.pandas_dataset import PandasDataset, from_pandas
 from mlflow.entities import LifecycleStage, Run
@@ -28,6 +27,9 @@ from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.records import Base, DataRecord, frame_name
 from scrib_mlflow.registry import ledger
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REPORT_METRICS = (  # what people compare; the rest is in the JSON of a report
     "abstention_rate",

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import mlflow
-import sqlalchemy
 from mlflow.exceptions import MlflowException
 from mlflow.models.model import ModelInfo
 
@@ -47,6 +46,8 @@ def check_stores() -> None:
     try:
         for uri in uris:
             if urlsplit(uri).scheme.split("+")[0] in DATABASES:
+                import sqlalchemy  # noqa: PLC0415  # a server needs none of it
+
                 engine = sqlalchemy.create_engine(uri)  # MLflow would try ten times, for minutes
                 engine.connect().close()
                 engine.dispose()

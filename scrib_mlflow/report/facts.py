@@ -13,6 +13,7 @@ from scrib_mlflow.core.reports import ClassReport, SetReport
 from scrib_mlflow.core.targets import overall_name
 
 WITHIN, ABOVE, EXCEEDED = "bound within target", "bound above target", "risk above target"
+MOST_SETS = 12  # that a figure or a page shows by name
 UNPROVED = "nothing proved"
 CHANGED = "not as registered"
 GOOD = {"certified", WITHIN}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from scrib_mlflow.core.reports import RiskCoverage, SetCount
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
-from scrib_mlflow.report.facts import ClassTable
+from scrib_mlflow.report.facts import MOST_SETS, ClassTable
 from scrib_mlflow.report.words import LONGEST, clipped, listed
 from scrib_mlflow.serving import answer_values
 
@@ -34,7 +34,6 @@ BLUE, ORANGE, GREY, BLACK = "#0072B2", "#E69F00", "#BBBBBB", "#000000"  # told a
 GREEN, VERMILION, PURPLE = "#009E73", "#D55E00", "#CC79A7"
 BINS = 40
 LARGEST = 1e150  # of a score that is drawn: the square of it is still a number
-MOST_SETS = 12
 MOST_NAMES = 4  # of a set in a figure
 NUMBERED = 12  # classes up to which there is room for counts
 COLOURS = {BLACK: "currentColor", BLUE: "var(--blue)", ORANGE: "var(--orange)", GREY: "var(--grey)"}

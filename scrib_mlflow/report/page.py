@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import scrib_mlflow
@@ -24,13 +23,15 @@ from scrib_mlflow.core.reports import Answers, ClassReport, SetCount, SetReport
 from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
 from scrib_mlflow.engines.base import CalibrationRows, Tables, shown_rows
 from scrib_mlflow.records import DataRecord
-from scrib_mlflow.report import figures, words
-from scrib_mlflow.report.facts import Facts
-from scrib_mlflow.report.figures import MOST_SETS, inline_svg
+from scrib_mlflow.report import words
+from scrib_mlflow.report.facts import MOST_SETS, Facts
 from scrib_mlflow.results import SetClassifier
 from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.rows.tables import TableLike
 from scrib_mlflow.serving import rule_sets, served_columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_EXAMPLES = 12
 MOST_MEMBERS = 6  # of a set in a line
@@ -157,6 +158,8 @@ def page_files(report: Report) -> tuple[dict[str, str], dict[str, Figure]]:
 
 def draw(report: Report) -> dict[str, Figure]:
     """Return the figures of a report by the paths under which a run keeps them."""
+    from scrib_mlflow.report import figures  # noqa: PLC0415  # loads matplotlib
+
     facts = report.facts
     drawn = {CLASSES: figures.class_figure(facts.asked, title=f"{report.title}, {facts.which}")}
     if report.rows is None:
@@ -181,6 +184,8 @@ def _limits(rule: Rule) -> str:
 
 def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     """Return the page, with some of the figures that were drawn for it."""
+    from scrib_mlflow.report import figures  # noqa: PLC0415  # loads matplotlib
+
     environment = words.environment(autoescape=True, finalize=words.finalized)
     facts, rows = report.facts, report.rows
     shown = figures.shown_classes(facts.asked)
@@ -201,9 +206,11 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
         "most": MOST_MEMBERS,
         "versions": package_versions(),
         "histograms": histograms
-        and inline_svg(histograms, "histograms", "scores of each class, and its limit"),
+        and figures.inline_svg(histograms, "histograms", "scores of each class, and its limit"),
         "curve": curve
-        and inline_svg(curve, "curve", "risk of top-1 against the share of rows that it answers"),
+        and figures.inline_svg(
+            curve, "curve", "risk of top-1 against the share of rows that it answers"
+        ),
     }
     if rows is not None:
         names, answers, counts = figures.fold_confusion(

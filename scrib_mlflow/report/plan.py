@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from scrib_mlflow.core.certificate import Plan
 from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.messages import percent
 from scrib_mlflow.report.facts import Summary, TextTable
-from scrib_mlflow.report.figures import BLUE, GREY, MOST_CLASSES, bars, legend, mark_targets
 from scrib_mlflow.report.words import say, say_each, visible
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plan_table(plan: Plan) -> TextTable:
@@ -81,16 +83,18 @@ def plan_summary(plan: Plan, where: str) -> Summary:
 
 def plan_figure(plan: Plan) -> Figure:
     """Return, for every class, its target beside the lowest that its certify rows can certify."""
+    from scrib_mlflow.report import figures  # noqa: PLC0415  # loads matplotlib
+
     hardest = sorted(plan.by_class, key=lambda each: each.target - each.least_target)
-    shown = [each for each in plan.by_class if each in hardest[:MOST_CLASSES]]
+    shown = [each for each in plan.by_class if each in hardest[: figures.MOST_CLASSES]]
     assumed = f"abstention {100 * plan.abstention:g} %, confidence {100 * plan.confidence:g} %"
     title = f"What can be certified, at an assumed {assumed}"
-    figure, places, targets, chances = bars([each.name for each in shown], title)
+    figure, places, targets, chances = figures.bars([each.name for each in shown], title)
     least = [100 * each.least_target for each in shown]
-    targets.barh(places, least, color=GREY, height=0.6, label="cannot be certified")
-    mark_targets(targets, [each.target for each in shown])
+    targets.barh(places, least, color=figures.GREY, height=0.6, label="cannot be certified")
+    figures.mark_targets(targets, [each.target for each in shown])
     targets.set_xlabel("target, %")
-    chances.barh(places, [100 * each.chance for each in shown], color=BLUE, height=0.6)
+    chances.barh(places, [100 * each.chance for each in shown], color=figures.BLUE, height=0.6)
     chances.set_xlabel("chance of passing, %")
-    legend(figure, [targets], ncols=2)
+    figures.legend(figure, [targets], ncols=2)
     return figure

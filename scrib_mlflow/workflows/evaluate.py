@@ -34,7 +34,7 @@ from scrib_mlflow.engines.local import answer
 from scrib_mlflow.options import EngineName, Evaluate
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import models, runs, stores
-from scrib_mlflow.report import figures, words
+from scrib_mlflow.report import words
 from scrib_mlflow.report.facts import Facts, class_table
 from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
