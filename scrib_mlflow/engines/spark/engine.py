@@ -111,7 +111,7 @@ def _check_labels(table: SparkTable, classes: tuple[str, ...]) -> None:
         try:
             label_indices(table.labels, classes, place=place)
         except errors.MissingLabelsError as error:  # only another pass would count
-            text = f"{place}: some are missing; the rows have no label; {WITHOUT_LABEL}"
+            text = f"{place}: some are empty, so their rows have no label; {WITHOUT_LABEL}"
             raise errors.MissingLabelsError(text) from error
 
 
