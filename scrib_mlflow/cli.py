@@ -287,7 +287,8 @@ def _work_in(_: click.Context, __: click.Parameter, here: str | None) -> None:
 
 def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
     """Run a command and print its summary; what its user can put right is one line."""
-    from scrib_mlflow.errors import ScribError  # noqa: PLC0415  # as late as the others
+    from scrib_mlflow import preflight  # noqa: PLC0415  # as late as the others
+    from scrib_mlflow.errors import ScribError  # noqa: PLC0415
     from scrib_mlflow.parameters import read_settings  # noqa: PLC0415
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -296,6 +297,7 @@ def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is tidied up
     try:
         settings = read_settings(kind, values)
+        preflight.check(settings)
         workflow: ModuleType = importlib.import_module(module)
         result = workflow.run(settings)
     except ScribError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from mlflow.models.model import ModelInfo
 
 from scrib_mlflow.errors import ModelError, StoreError
 from scrib_mlflow.messages import nearest, reason, shown
+from scrib_mlflow.preflight import MODEL_URI, no_model_uri
 from scrib_mlflow.records import Base
 
 SHORT_WAITS = {
@@ -22,9 +22,6 @@ SHORT_WAITS = {
     "PGCONNECT_TIMEOUT": "10",  # drivers of other databases wait no longer by default
 }
 DATABASES = {"sqlite", "postgresql", "mysql", "mssql"}
-MODEL_URI = re.compile(
-    r"models:/(?:(?P<id>m-[0-9a-f]{32})|(?P<name>[^/@]+)(?:/(?P<version>\d+)|@(?P<alias>[^/@]+)))"
-)
 
 
 @contextmanager
@@ -66,12 +63,7 @@ def find_model(uri: str) -> Base:
     """Return the model that a URI means now, an alias resolved to its version."""
     match = MODEL_URI.fullmatch(uri)
     if match is None:
-        of_run = "; only evaluate takes runs:/RUN_ID, of a calibrate run without a model, and such "
-        of_run += "a run has nothing to serve, to gate or to answer with"
-        raise ModelError(
-            f"model_uri is {uri!r}, but must be models:/NAME/VERSION, models:/NAME@ALIAS or "
-            "models:/m-ID" + of_run * uri.startswith("runs:/")
-        )
+        raise no_model_uri(uri)
     client = mlflow.MlflowClient()
     name, version, alias = match["name"], match["version"], match["alias"]
     try:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import mlflow
 import numpy as np
@@ -25,6 +24,7 @@ import pyarrow.dataset as ds
 from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
+from scrib_mlflow import preflight
 from scrib_mlflow.core import inputs as arrays
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, MissingLabelsError
 from scrib_mlflow.messages import nearest, progress, reason
@@ -131,10 +131,8 @@ def open_table(name: str, place: str, label: str | None) -> Source:
                 n_rows, state = held.count_rows(), _states(held)
         except Exception as error:
             raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
-        if label is not None and label not in columns:
-            raise InvalidDataError(
-                f"{named} has no column {label!r} for the labels; {nearest(label, columns)}"
-            )
+        if label is not None:
+            preflight.check_column(named, label, columns)
         if n_rows == 0:
             raise InvalidDataError(f"{named} has no rows")
         source = Source(name=named, columns=tuple(columns), n_rows=n_rows, held=held, state=state)
@@ -162,19 +160,14 @@ def _as_parquet(frame: pd.DataFrame) -> pa.Table:
 
 def _local(named: str, place: str, stack: ExitStack) -> Path:
     """Return the path of a file; one that is elsewhere is downloaded until the stack closes."""
-    path = Path(place)
-    if len(urlsplit(place).scheme) > 1:  # one letter is a Windows drive
+    if preflight.is_remote(place):
         folder = tempfile.mkdtemp()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
-            path = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder))
+            place = mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder)
         except Exception as error:  # each kind of store has errors of its own
             raise InvalidDataError(f"{named} cannot be downloaded: {reason(error)}") from error
-    if not path.exists():
-        raise InvalidDataError(
-            f"{named} does not exist; a relative path is looked up in {Path.cwd()}"
-        )
-    return path
+    return preflight.check_exists(named, place)
 
 
 def _open_parquet(path: Path) -> ds.Dataset:
