@@ -36,6 +36,22 @@ def test_core_loads_neither_mlflow_nor_slow_parts_of_scipy():
     assert loaded(code, names) == []
 
 
+@pytest.mark.parametrize("command", ["calibrate", "evaluate", "gate", "predict", "plan"])
+def test_commands_load_numba_when_they_fit_and_matplotlib_when_they_draw(command):
+    assert loaded(f"import scrib_mlflow.workflows.{command}", ("numba", "matplotlib")) == []
+
+
+def test_kernels_are_compiled_functions_once_one_was_called():
+    code = """
+from scrib_mlflow.core import bounds, loss
+from scrib_mlflow.core.compiling import Kernel
+before = [name for name, value in vars(bounds).items() if isinstance(value, Kernel)]
+bounds.allowed_errors(0.1, 50, 0.95)
+assert before and not [v for m in (bounds, loss) for v in vars(m).values() if isinstance(v, Kernel)]
+"""
+    assert loaded(code, ("numba",)) == ["numba"]
+
+
 def test_looking_up_a_model_loads_few_modules_and_compiles_nothing():
     code = "import sys, scrib_mlflow.registry.stores; print('numba' in sys.modules, *sys.modules)"
     command = [sys.executable, "-c", code]
