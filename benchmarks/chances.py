@@ -8,6 +8,7 @@ certificates pass than on rows of a large population: "ECG" does, "ECG, 5,000" h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -33,6 +34,7 @@ PATHS, FEW_PATHS, DRAWS, PROCESSES = 20, 3, 25, 2
 FIRST_SEED = 100  # settings were chosen on lower ones
 TRAINING = 10_000  # rows of a new user's model
 MODELS = ("boosting", "forest", "bayes", "network")
+BINS = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.99, 1.01)  # of predictions
 RULES: tuple[RuleName, ...] = ("thresholds", "optimal")
 TOP: tuple[AnswerName, ...] = ("top",)
 BOTH: tuple[AnswerName, ...] = ("any", "top")
@@ -86,7 +88,8 @@ class Result(NamedTuple):
 
 
 def run(folder: Path | None, *, quick: bool) -> None:
-    """Print the table."""
+    """Print the table, and what came of predictions that were alike."""
+    paths: list[Result] = []
     print_table(
         f"Predicted chance of the first rule, certified rates, abstention: {CONFIDENCE:.0%}, "
         f"{FEW_PATHS if quick else PATHS} paths, {DRAWS} draws of certify rows for each",
@@ -94,12 +97,27 @@ def run(folder: Path | None, *, quick: bool) -> None:
             *("rows", "rule", "answers", "predicted", "certified", "by all rows", "abstains"),
             *("E", "false", "wrong", "top-1"),
         ],
-        table_rows(folder, FEW_PATHS if quick else PATHS),
+        table_rows(folder, FEW_PATHS if quick else PATHS, paths),
+    )
+    print_table(
+        "What came of predictions that were alike: all paths with answers=top",
+        ["predicted", "paths", "mean predicted", "certified", "standard error"],
+        [_alike(paths, *ends) for ends in itertools.pairwise(BINS)],
     )
 
 
-def table_rows(folder: Path | None, paths: int) -> Iterator[Sequence[str]]:
-    """Yield the means of each set and rule."""
+def _alike(paths: Sequence[Result], low: float, high: float) -> list[str]:
+    """Return what came of the paths whose prediction lies in between."""
+    those = [path for path in paths if low <= path.predicted < high]
+    predicted = np.array([path.predicted for path in those])
+    certified = np.array([path.certified for path in those])
+    error = certified.std(ddof=1) / len(those) ** 0.5 if len(those) > 1 else np.nan
+    means = (each.mean() if len(those) else np.nan for each in (predicted, certified))
+    return [f"{low:g} to {min(high, 1):g}", f"{len(those)}", *(f"{m:.3f}" for m in (*means, error))]
+
+
+def table_rows(folder: Path | None, n_paths: int, paths: list[Result]) -> Iterator[Sequence[str]]:
+    """Yield the means of each set and rule, and keep the paths that answer the top class."""
     saved = {outputs.name: outputs for outputs in read_outputs(folder)}
     for case in CASES:
         outputs = saved.get(case.outputs) or _made(case.outputs)
@@ -110,7 +128,8 @@ def table_rows(folder: Path | None, paths: int) -> Iterator[Sequence[str]]:
                 for answers in case.answers:
                     progress(f"chances: {case.name}, {rule}, answers {answers}")
                     draw = partial(follow, outputs, case, rule, answers)
-                    found = pool.map(draw, range(FIRST_SEED, FIRST_SEED + paths))
+                    found = [*pool.map(draw, range(FIRST_SEED, FIRST_SEED + n_paths))]
+                    paths += found if answers == "top" else []
                     means = [np.nanmean(column) for column in zip(*found, strict=True)]
                     yield case.name, rule, answers, *(f"{mean:.3f}" for mean in means)
 

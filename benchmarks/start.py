@@ -1,10 +1,11 @@
-"""What the first call costs: imports, kernels from disk, kernels compiled."""
+"""What the first call costs: imports, kernels from disk or compiled, and whole commands."""
 
 from __future__ import annotations
 
 import tempfile
 from statistics import median
 
+from benchmarks import commands
 from benchmarks.fresh import run_fresh
 from benchmarks.tables import print_table, progress
 
@@ -31,6 +32,7 @@ def run(*, quick: bool) -> None:
         ["step", *numbers, "median"],
         [_row(text, [seen[step] for seen in runs]) for step, text in STEPS.items()],
     )
+    commands.run(quick=quick)
 
 
 def _measure(repeat: int) -> dict[str, float]:
