@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -293,13 +294,13 @@ def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
 
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
-    _show_logs()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is tidied up
     try:
-        settings = read_settings(kind, values)
-        preflight.check(settings)
-        workflow: ModuleType = importlib.import_module(module)
-        result = workflow.run(settings)
+        with _logs_shown():
+            settings = read_settings(kind, values)
+            preflight.check(settings)
+            workflow: ModuleType = importlib.import_module(module)
+            result = workflow.run(settings)
     except ScribError as error:
         _fail(str(error))
     except Exception as error:
@@ -326,13 +327,23 @@ class _Terminal(logging.Handler):
         tqdm.write(self.format(record), file=sys.stderr)
 
 
-def _show_logs() -> None:
-    """Show what the package and its experiments log; nothing of other libraries."""
-    for name in ("scrib_mlflow", "experiments"):
-        logger = logging.getLogger(name)
+@contextmanager
+def _logs_shown() -> Iterator[None]:
+    """Show what the package and its experiments log, once; nothing of other libraries."""
+    loggers, shown = (
+        [logging.getLogger(name) for name in ("scrib_mlflow", "experiments")],
+        _Terminal(),
+    )
+    for logger in loggers:
         logger.setLevel(logging.INFO)
-        if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
-            logger.addHandler(_Terminal())
+        logger.addHandler(shown)
+        logger.propagate = False  # a model's library may have told the root to print as well
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(shown)
+            logger.propagate = True
 
 
 class Commands(click.Group):

@@ -104,7 +104,9 @@ def test_help_shows_choices_types_ranges_and_defaults(command, lines):
         (["--require_certificate", "", "--seed", "", "--rule", "", "--confidence", ""], (False, 0)),
     ],
 )
-def test_a_flag_needs_no_value_and_empty_text_is_none(words, expected, monkeypatch):
+def test_a_flag_needs_no_value_and_empty_text_is_none(words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("y\n", encoding="utf-8")
     workflow = ModuleType("workflow")
     workflow.run = lambda settings: (settings.require_certificate, settings.seed)
     workflow.summary = str
@@ -120,6 +122,7 @@ def test_relative_paths_start_where_here_says(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     (tmp_path / "stand").mkdir()
     Path("stand/targets.yaml").write_text("{a: 0.2, default: 0.1}", encoding="utf-8")
+    Path("stand/x.csv").write_text("y\n", encoding="utf-8")
     workflow = ModuleType("workflow")
     workflow.run = lambda read: (read.risk_targets, str(Path.cwd()), os.environ["PYTHONPATH"])
     workflow.summary = str
@@ -245,8 +248,9 @@ def test_a_store_that_cannot_be_one_is_told_in_a_sentence(store, tmp_path, monke
         "scheme": "nowhere://x",
         "text": f"sqlite:///{tmp_path / 'text.db'}",
     }
+    rows = str(tmp_path / "text.db")
     with using(places[store], tmp_path):
-        done = invoke(*("calibrate", "--model_uri", "models:/a/1"), "--data", "x", "--label", "y")
+        done = invoke(*("calibrate", "--model_uri", "models:/a/1"), "--data", rows, "--label", "y")
     assert done.exit_code == 1
     assert done.stderr.startswith("error: the ")
     assert "Traceback" not in done.stderr
@@ -263,6 +267,7 @@ def test_a_misused_option_is_a_failure_that_names_it(words):
 
 
 def test_a_server_that_does_not_answer_is_told_in_seconds(tmp_path):
+    (tmp_path / "x.csv").write_text("y\n", encoding="utf-8")
     environment = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     command = [sys.executable, "-m", "scrib_mlflow", "calibrate", "--model_uri", "models:/a/1"]
     command += ["--data", "x.csv", "--label", "y"]

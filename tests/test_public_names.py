@@ -222,7 +222,7 @@ GATE_TAGS = """
 METRICS = """
     certified p_value abstention_rate empty_rate size_ambiguity overall_risk overall_risk_upper
     overall_top1_risk cost_rate abstention_bound abstention_bound_at_risks
-    fit_loss fit_abstention_rate fit_overall_risk
+    fit_loss fit_abstention_rate fit_overall_risk n_invalid
 """
 CLASS_METRICS = "risk risk_upper abstention top1_risk p_value"
 ARTIFACTS = """

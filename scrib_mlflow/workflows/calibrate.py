@@ -731,10 +731,9 @@ def _log(
     record = stored.record
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
     metrics |= runs.fit_metrics(record.fit_report, alone=record.certify_report is None)
-    metrics["fit_n_invalid"] = float(parts.fit.n_invalid)
-    if record.certify_report is not None and parts.certify is not None:
+    metrics["n_invalid"] = float((parts.certify or parts.fit).n_invalid)
+    if record.certify_report is not None:
         metrics |= runs.report_metrics(record.certify_report)
-        metrics["n_invalid"] = float(parts.certify.n_invalid)
     if record.certificate is not None:
         metrics |= runs.certificate_metrics(record.certificate, record.classes)
     metrics |= runs.gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")

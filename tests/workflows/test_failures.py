@@ -119,7 +119,9 @@ def test_a_model_that_cannot_be_served_is_told_before_any_use_of_the_rows(base, 
     with pytest.raises(ScribError, match=r"cannot save a set classifier .*: no such"):
         scrib_mlflow.calibrate(base, "fit.parquet", "label")
     (run,) = mlflow.search_runs(
-        filter_string="attributes.run_name LIKE 'calibrate%'", output_format="list"
+        filter_string="attributes.run_name LIKE 'calibrate%'",
+        output_format="list",
+        search_all_experiments=True,
     )
     assert run.info.status == "FAILED"
     assert not [tag for tag in run.data.tags if "ledger" in tag]

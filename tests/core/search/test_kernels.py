@@ -19,6 +19,9 @@ from scrib_mlflow.core.search.pairs import EVERY_PAIR, descend, new_scratch, new
 from scrib_mlflow.core.targets import Targets, make_constraints
 
 NO_BARRIER = 1e300
+move, walk, pair = (
+    getattr(each, "compiled", lambda each=each: each)() for each in (move, walk, pair)
+)
 
 
 @njit
