@@ -232,11 +232,11 @@ def summary(done: Predicted) -> str:
     """Return what a person wants to see at the end."""
     record = done.predictions
     by_reason = ", ".join(f"{n:,} {reason}" for reason, n in record.reasons.items())
-    share = record.n_abstained / record.n_rows
+    share, files = record.n_abstained / record.n_rows, len(record.parts)
     return "\n".join(
         [
             f"{record.model_uri} answered {record.n_rows:,} rows into {done.output}"
-            + f": {len(record.parts)} parquet files" * (done.answers is None),
+            + f": {files} parquet file{'s' * (files > 1)}" * (done.answers is None),
             f"It abstains on {percent(share)} of the rows{': ' if by_reason else ''}{by_reason}.",
             f"logged to run {record.run_id}",
         ]
