@@ -61,7 +61,7 @@ from scrib_mlflow.report import words
 from scrib_mlflow.report.page import calibration_report, page_files
 from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
-from scrib_mlflow.rows import doubts, scoring
+from scrib_mlflow.rows import leakage, scoring
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.tables import GivenRows, TableLike
 from scrib_mlflow.serving import rule_sets
@@ -148,7 +148,7 @@ def run(settings: Calibrate) -> Calibration:
         tables = engine.read_tables(request)
         if base.uri:
             labelled = [each for each in (tables.data, tables.certify) if each is not None]
-            doubts.check_untrained(base.uri, labelled, allowed=settings.allow_overlap)
+            leakage.check_untrained(base.uri, labelled, allowed=settings.allow_overlap)
         run_id = stack.enter_context(runs.open_run(f"calibrate {base.name}", base.name))
         runs.log_parameters(run_id, settings.model_dump())
         _log_inputs(tables, settings)
@@ -158,7 +158,7 @@ def run(settings: Calibrate) -> Calibration:
         unscored = find_unscored(parts)
         if unscored is not None:
             LOGGER.warning(words.unscored_sentence(unscored))
-        _say_doubts(settings, tables.data, parts)
+        _warn_of_leakage(settings, tables.data, parts)
         if model is not None:
             _try_serving(base, model, parts)
         stack.enter_context(_told_if_counted(run_id))
@@ -197,7 +197,7 @@ def _told_if_counted(run_id: str) -> Iterator[None]:
         raise
 
 
-def _say_doubts(settings: Calibrate, data: TableLike, parts: engines.CalibrationRows) -> None:
+def _warn_of_leakage(settings: Calibrate, data: TableLike, parts: engines.CalibrationRows) -> None:
     """Log what makes certify rows doubtful as independent cases, and what to do about it."""
     if parts.certify is None:
         return
@@ -205,7 +205,7 @@ def _say_doubts(settings: Calibrate, data: TableLike, parts: engines.Calibration
         LOGGER.warning(words.repeated(parts.n_repeated, parts.certify.n_rows))
     if settings.mode == "certified" and settings.group is None:
         inputs = () if parts.tried is None else parts.tried.features.columns
-        doubts.hint_at_groups(data, inputs)
+        leakage.hint_at_groups(data, inputs)
 
 
 def _load(base: Base) -> tuple[PyFuncModel | None, Any]:

@@ -27,7 +27,7 @@ from scrib_mlflow.records import Base, group_targets, risk_groups, seal
 from scrib_mlflow.registry import alias, ledger, models, runs, stores
 from scrib_mlflow.report import page, words
 from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
-from scrib_mlflow.rows import doubts
+from scrib_mlflow.rows import leakage
 from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.workflows.evaluate import FreshRows
 from scrib_mlflow.workflows.policy import decide, find_damage
@@ -93,7 +93,7 @@ def run(settings: Gate) -> Gated:
             columns = {"key": record.key, "group": group}
             table = engine.read_table("data", settings.data, settings.label, **columns)
             allowed = settings.allow_overlap
-            doubts.check_untrained(record.base.uri, [table], allowed=allowed)
+            leakage.check_untrained(record.base.uri, [table], allowed=allowed)
             rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
         run_id = stack.enter_context(runs.open_run(f"gate {base.name}", record.base.name))
         runs.log_parameters(run_id, settings.model_dump())

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import scrib_mlflow
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError
 from scrib_mlflow.registry import runs
-from scrib_mlflow.rows.doubts import check_untrained, looks_like_id
+from scrib_mlflow.rows.leakage import check_untrained, looks_like_id
 from scrib_mlflow.rows.tables import read_rows
 from tests.models import FEATURES, draw_mixture, draw_table, fit_pipeline
 from tests.workflows.gates import NAME

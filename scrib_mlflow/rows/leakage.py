@@ -1,4 +1,4 @@
-"""Doubts about rows as evidence: trained on already, or belonging together by a column.
+"""Leakage between rows: trained on already, or belonging together by a column.
 
 What the run that trained a model tells of its rows is what that run logged as datasets. A digest of
 MLflow is compared in the ways in which training code computes it: of the whole table or the model's
