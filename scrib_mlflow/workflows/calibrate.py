@@ -731,12 +731,13 @@ def _log(
     record = stored.record
     metrics = {"certified": float(record.certified), "fit_loss": record.fit.loss}
     metrics |= runs.fit_metrics(record.fit_report, alone=record.certify_report is None)
-    metrics["n_invalid"] = float((parts.certify or parts.fit).n_invalid)
+    measured, prefix = (parts.fit, "fit_") if parts.certify is None else (parts.certify, "")
+    metrics[f"{prefix}n_invalid"] = float(measured.n_invalid)
     if record.certify_report is not None:
         metrics |= runs.report_metrics(record.certify_report)
     if record.certificate is not None:
         metrics |= runs.certificate_metrics(record.certificate, record.classes)
-    metrics |= runs.gap_metrics(record.gap, prefix="fit_" if record.certify_report is None else "")
+    metrics |= runs.gap_metrics(record.gap, prefix=prefix)
     runs.log_metrics(metrics)
     page = calibration_report(record, tables, parts, settings.model_dump(), name, run_id)
     note = words.describe(record, page.facts, "More is in the artifact report.html.")
