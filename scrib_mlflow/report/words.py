@@ -48,7 +48,7 @@ REFUSALS = {  # why, by the check that fails; the others are about targets of cl
     "fresh certificate": "fresh rows do not certify it",
     "abstention": "it abstains too often",
     "class abstention": "it abstains too often on a class",
-    "champion": "it abstains too much more often than the champion",
+    "champion": "it abstains too often, compared with the champion",
 }
 CERTIFICATE, MEASURED = "The certificate", "Risks and targets, measured"
 
