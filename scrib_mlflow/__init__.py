@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         SelectiveRule as SelectiveRule,
         ThresholdRule as ThresholdRule,
         TopRule as TopRule,
+        predict_candidates as predict_candidates,
         predict_sets as predict_sets,
         with_candidates as with_candidates,
     )
@@ -72,8 +73,8 @@ _NAMES = {  # public names by the module that defines them
     "draw_path fit_certified make_plan tally_sets",
     "core.optimal": "fit_optimal",
     "core.reports": "ClassReport SetReport evaluate_sets",
-    "core.rules": "ConstraintFit Fit OptimalRule SelectiveRule ThresholdRule TopRule predict_sets "
-    "with_candidates",
+    "core.rules": "ConstraintFit Fit OptimalRule SelectiveRule ThresholdRule TopRule "
+    "predict_candidates predict_sets with_candidates",
     "core.search": "fit_thresholds",
     "core.studies": "Comparison TargetFrontier fit_label fit_sgr fit_shared_threshold fit_top1",
     "errors": "ScribError",

@@ -89,6 +89,7 @@ class Calibrate(Settings):
     waive: Names = ()
     max_class_abstention: Rates | None = None
     candidate_coverage: Rate | None = None
+    max_candidates: Annotated[int, Field(ge=2)] = 10
     require_certificate: bool = False
     ledger: Ledger = "report"
     classes: Names | None = None
@@ -138,6 +139,7 @@ class Gate(Settings):
     max_abstention: Rate | None = None
     max_class_abstention: Rates | None = None
     max_abstention_increase: Share | None = None
+    min_candidate_coverage: Rate | None = None
     allow_overlap: bool = False
     ledger: Ledger = "report"
     group: str | None = None
@@ -308,8 +310,11 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "max_class_abstention": "highest share of the rows of a class that may abstain",
         "max_abstention_increase": "how much more often than the alias's present version it may "
         "abstain on the rows of data; 0.02 is two points",
-        "candidate_coverage": "with rule=optimal: how often the candidates of an abstention "
-        "contain the true class, for each class",
+        "candidate_coverage": "how often the candidates of an abstention contain the true class, "
+        "for each class",
+        "max_candidates": "most candidates that an abstention names; the answer counts the others",
+        "min_candidate_coverage": "how often the candidates of an abstention must contain the true "
+        "class; refused where the rows refute that for a class",
     },
     "Guarantee": {
         "confidence": "confidence level of the certificate",

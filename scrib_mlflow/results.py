@@ -32,8 +32,8 @@ from scrib_mlflow.records import (
     Unscored,
 )
 
-SCHEMA_VERSION = 5
-READABLE = (2, 3, 4, 5)  # what a newer version adds has defaults
+SCHEMA_VERSION = 6
+READABLE = (2, 3, 4, 5, 6)  # what a newer version adds has defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class SetClassifier:
     n_shared: int  # certify rows that have an equal row among the fit rows
     package_version: str
     gap: AbstentionGap | None = None  # to the best possible; None in files of schema version 2
-    candidate_coverage: float | None = None  # asked of an optimal rule's candidates
+    candidate_coverage: float | None = None  # asked of candidates, for each class
     advice: Advice | None = None  # where nothing was certified
     error_weight: float = 0.0  # abstentions that a wrong answer costs
     risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
@@ -108,6 +108,7 @@ class Policy:
     allow_overlap: bool
     ledger: Literal["report", "spend"]
     risk_groups: dict[str, RiskGroup] = field(default_factory=dict)
+    min_candidate_coverage: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ part, which the package itself skips, mlflow and pandas, and no part anything el
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 LOWEST = float(np.finfo(np.float64).min)  # stands for -inf where JSON is written
 SUM_TOLERANCE = 0.01  # of probabilities that are served: further off they are none
 NONE_SCORED = "the model can score none of these rows"
+MOST_CALLS = 24  # of the model for one batch, to find the rows that it cannot score
+LONE_CALLS = 6  # of these, kept for rows one by one where none was scored
+MOST_CANDIDATES = 10  # that an abstention names, unless a rule says how many
 TENSOR_TYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -116,17 +121,80 @@ def only_top(rule: Mapping[str, Any]) -> bool:
 def optimal_sets(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
     """Return the class worth most where answering pays, and at least two candidates elsewhere.
 
-    A rule of the top class answers that one. Candidates are the two classes worth most, and every
-    class that is probable enough.
+    A rule of the top class answers that one.
     """
     probabilities, worth, value = answer_values(rule, scores)
     sets = top_sets(scores if only_top(rule) else worth)
     asked = ~(value >= 0)
+    if not asked.any():
+        return sets
+    probabilities, worth = probabilities[asked], worth[asked]
+    if rule.get("max_candidates") is None:  # of older versions: the two classes worth most
+        first = top_sets(worth)
+        second = top_sets(np.where(first, -np.inf, worth))
+        sets[asked] = first | second | threshold_sets(probabilities, rule["candidate_thresholds"])
+    else:
+        ranked, count, _ = rank_candidates(rule, probabilities)
+        sets[asked] = _as_sets(ranked, count, sets.shape[1])
+    return sets
+
+
+def rank_candidates(
+    rule: Mapping[str, Any],
+    probabilities: NDArray[np.float64],  # (m, k) as the rule recalibrates them
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Return the candidates of rows that abstain: classes, how many count, how many are left out.
+
+    They are the two most probable classes and every class that reaches its candidate threshold,
+    the most probable first, and no more than `max_candidates`.
+    """
+    k = probabilities.shape[1]
+    members = np.zeros(probabilities.shape, dtype=np.bool_)
+    if rule.get("candidate_thresholds") is not None:
+        members = threshold_sets(probabilities, rule["candidate_thresholds"])
+    most = min(rule.get("max_candidates") or MOST_CANDIDATES, k)
+    ranks = np.where(members, probabilities, -np.inf)
+    rows = np.arange(len(ranks))
+    left = probabilities.copy()
+    for _ in range(min(2, k)):
+        top = left.argmax(axis=1)
+        ranks[rows, top] = probabilities[rows, top]
+        members[rows, top] = True
+        left[rows, top] = -np.inf
+    total = np.count_nonzero(members, axis=1)
+    width = min(int(total.max(initial=0)), most)
+    count = np.minimum(total, most)
+    return _highest(ranks, width), count, total - count
+
+
+def _highest(values: NDArray[np.float64], width: int) -> NDArray[np.intp]:
+    """Return (m, width) where the highest values of each row are, the highest first."""
+    if 4 * width >= values.shape[1]:
+        return np.argsort(-values, axis=1, kind="stable")[:, :width]
+    some = np.sort(np.argpartition(-values, width, axis=1)[:, :width], axis=1)
+    order = np.argsort(-np.take_along_axis(values, some, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1)
+
+
+def candidate_sets(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
+    """Return (n, k) which classes are named: the answer of a certain row, else its candidates.
+
+    A row without valid scores has none.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    named = rule_sets(rule, scores)
+    asked = (np.count_nonzero(named, axis=1) != 1) & valid_rows(rule, scores)
     if asked.any():
-        first = top_sets(worth[asked])
-        others = np.where(first, -np.inf, worth[asked])
-        shown = threshold_sets(probabilities[asked], rule["candidate_thresholds"])
-        sets[asked] = first | top_sets(others) | shown
+        probabilities = recalibrated(rule.get("recalibration"), scores[asked])
+        ranked, count, _ = rank_candidates(rule, probabilities)
+        named[asked] = _as_sets(ranked, count, named.shape[1])
+    return named
+
+
+def _as_sets(ranked: NDArray[np.intp], count: NDArray[np.intp], k: int) -> NDArray[np.bool_]:
+    """Return (m, k) membership of the first classes of each row, as many as are counted."""
+    sets = np.zeros((len(ranked), k), dtype=np.bool_)
+    np.put_along_axis(sets, ranked, np.arange(ranked.shape[1]) < count[:, None], axis=1)
     return sets
 
 
@@ -166,73 +234,102 @@ def valid_rows(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
 
 
 def served_columns(
-    rule: Mapping[str, Any], scores: NDArray[np.float64], classes: Sequence[str]
+    rule: Mapping[str, Any],
+    scores: NDArray[np.float64],
+    classes: Sequence[str],
+    not_tried: Sequence[int] = (),  # rows that nobody asked the model about
 ) -> dict[str, Any]:
     """Return the columns that a set classifier answers with, one value a row in each.
 
-    Every list is a new one, so that callers may change it.
+    Every list is a new one, so that callers may change it. How many candidates are left out is a
+    column only where there are more classes than a row may name.
     """
     names = np.array(classes, dtype=np.object_)
     sets = rule_sets(rule, scores)
-    size = sets.sum(axis=1, dtype=np.int64)
-    abstain = size != 1
-    prediction = names[sets.argmax(axis=1)]
-    members = [[name] for name in prediction.tolist()]
-    candidates = [[name] for name in prediction.tolist()]
+    size = np.count_nonzero(sets, axis=1)
+    answer = sets.argmax(axis=1)
+    prediction = names[answer]
+    members, candidates = _alone(prediction), _alone(prediction)
     reason = np.full(len(size), "", dtype=np.object_)
-    open_rows = np.flatnonzero(abstain)
-    if len(open_rows):
-        prediction[open_rows] = ""
-        count = size[open_rows]
-        invalid = ~valid_rows(rule, scores[open_rows])
-        # picked from an array of objects, the same three texts serve all rows
+    more = np.zeros(len(size), dtype=np.int64)
+    asked = np.flatnonzero(size != 1)
+    if len(asked):
+        prediction[asked] = ""
+        open_scores = scores[asked]
+        valid = valid_rows(rule, open_scores)
+        # picked from an array of objects, the same texts serve all rows
         reasons = np.array(["ambiguous", "empty", "invalid_scores"], dtype=np.object_)
-        reason[open_rows] = reasons[np.where(invalid, 2, count == 0)]
-        shown = np.where(invalid, 0, np.where(count == 0, 2, count))
-        ranked = names[_nearest_first(rule, scores[open_rows], sets[open_rows])]
-        ordered = zip(
-            open_rows.tolist(), ranked.tolist(), count.tolist(), shown.tolist(), strict=True
-        )
-        for row, nearest, in_set, in_view in ordered:
-            members[row] = nearest[:in_set]
-            candidates[row] = nearest[:in_view]
-    return {
+        reason[asked] = reasons[np.where(valid, size[asked] == 0, 2)]
+        if len(not_tried):
+            reason[np.asarray(not_tried)] = "not_scored"
+        probabilities = recalibrated(rule.get("recalibration"), open_scores)
+        ranked, count, more[asked] = rank_candidates(rule, probabilities)
+        count, more[asked] = np.where(valid, count, 0), np.where(valid, more[asked], 0)
+        _put_lists(candidates, asked, names[ranked], count)
+        if rule["kind"] == "optimal" and rule.get("max_candidates") is not None:
+            _put_lists(members, asked, names[ranked], count)
+        else:
+            inside = np.where(sets[asked], open_scores, -np.inf)
+            ordered = np.argsort(-inside, axis=1, kind="stable")
+            _put_lists(members, asked, names[ordered], size[asked])
+    columns = {
         "prediction": prediction,
-        "abstain": abstain,
+        "abstain": size != 1,
         "reason": reason,
         "prediction_set": members,
         "set_size": size,
         "candidates": candidates,
     }
+    if counts_more(rule, len(classes)):
+        columns["more_candidates"] = more
+    return columns
 
 
-def _nearest_first(
-    rule: Mapping[str, Any], scores: NDArray[np.float64], sets: NDArray[np.bool_]
-) -> NDArray[np.intp]:
-    """Return (n, k) class indices: members by falling score, then the others by their distance.
+def counts_more(rule: Mapping[str, Any], k: int) -> bool:
+    """Return whether answers say how many candidates they leave out: where that may happen."""
+    most = rule.get("max_candidates")  # older versions name all candidates
+    return most is not None and k > most
 
-    What counts as the score under an optimal rule is what a class is worth.
-    """
-    if rule["kind"] == "optimal":
-        _, scores, _ = answer_values(rule, scores)
-    lowest = np.where(sets, -scores, np.inf)
-    missing = -scores
-    if rule["kind"] == "thresholds":
-        with np.errstate(invalid="ignore"):  # infinite scores, in rows that get no candidates
-            missing = np.asarray(rule["thresholds"], dtype=np.float64) - scores
-    return np.lexsort((missing, lowest), axis=1)
+
+def _alone(names: NDArray[np.object_]) -> NDArray[np.object_]:
+    """Return a list of its own for every name."""
+    return np.fromiter(names[:, None].tolist(), dtype=np.object_, count=len(names))
+
+
+def _put_lists(
+    column: NDArray[np.object_],
+    rows: NDArray[np.intp],
+    names: NDArray[np.object_],  # (m, w)
+    count: NDArray[np.intp],  # (m,)
+) -> None:
+    """Put the first names of each row into a column, as a list."""
+    for length in np.unique(count):
+        same = count == length
+        lists = names[same, :length].tolist()
+        column[rows[same]] = np.fromiter(lists, dtype=np.object_, count=len(lists))
+
+
+def with_floats(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a rule with numbers where JSON has words, such as "-Infinity"."""
+    names = [name for name in ("thresholds", "candidate_thresholds") if rule.get(name) is not None]
+    return {**rule, **{name: [float(value) for value in rule[name]] for name in names}}
 
 
 def explained_columns(
-    rule: Mapping[str, Any], scores: NDArray[np.float64], miscoverage: Sequence[float]
-) -> dict[str, list[list[float | None]]]:
-    """Return the columns that `explain` adds: numbers in class order, the same for every row but
-    the scores, which are left out where they are not finite.
-    """  # noqa: D205  # one sentence
+    rule: Mapping[str, Any],
+    scores: NDArray[np.float64],
+    miscoverage: Sequence[float],
+    classes: Sequence[str],
+) -> dict[str, list[list[Any]]]:
+    """Return the columns that `explain` adds: the classes, and numbers in their order.
+
+    These are the same for every row but for the scores, which are left out where not finite.
+    """
     finite = np.asarray(np.isfinite(scores).all(axis=1))
     numbers = zip(scores.tolist(), finite.tolist(), strict=True)
     missed = [None if value != value else value for value in miscoverage]  # noqa: PLR0124  # NaN
-    columns = {"scores": [row if good else [] for row, good in numbers]}
+    columns: dict[str, list[list[Any]]] = {"classes": [list(classes) for _ in finite]}
+    columns["scores"] = [row if good else [] for row, good in numbers]
     if rule["kind"] == "thresholds":
         limits = np.nan_to_num(rule["thresholds"], neginf=LOWEST, posinf=-LOWEST).tolist()
         columns["thresholds"] = [list(limits) for _ in finite]
@@ -323,35 +420,141 @@ def _floats(value: Any) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def score_rows(
-    score: Callable[[Any], NDArray[np.float64]], data: Any, k: int
-) -> tuple[NDArray[np.float64], dict[int, Exception]]:
-    """Return (n, k) scores and the errors by row.
+class NotTriedError(Exception):
+    """The error of a row that was left when the calls of the model ran out."""
 
-    Where the model raises, the rows are halved until those that it cannot score stand alone; their
-    scores are NaN.
-    """
-    n = row_count(data)
-    scores = np.full((n, k), np.nan)
-    failed: dict[int, Exception] = {}
-    parts = [(0, n)] if n else []
-    while parts:
-        start, stop = parts.pop()
-        part = data if stop - start == n else rows_between(data, start, stop)
+
+class _Calls:
+    """Calls of a model for some of the rows of a batch, and what came of them."""
+
+    def __init__(
+        self, score: Callable[[Any], NDArray[np.float64]], data: Any, k: int, most: float
+    ) -> None:
+        self.score, self.data, self.most, self.done = score, data, most, 0
+        self.scores = np.full((row_count(data), k), np.nan)
+        self.errors: dict[int, Exception] = {}
+        self.failing: list[tuple[int, int, NDArray[np.intp]]] = []  # parts, the largest first
+
+    def error(self, rows: NDArray[np.intp]) -> Exception | None:
+        """Score some rows; return what the model raises, None where it scores them all."""
+        self.done += 1
+        whole = len(rows) == len(self.scores)
         try:
-            found = score(part)
-            if len(found) != stop - start:
-                msg = f"the model gave {len(found)} rows of scores for {stop - start} rows"
+            found = self.score(self.data if whole else rows_at(self.data, rows))
+            if len(found) != len(rows):
+                msg = f"the model gave {len(found)} rows of scores for {len(rows)} rows"
                 raise ValueError(msg)  # noqa: TRY301  # a model that loses rows fails like another
         except Exception as error:  # whatever the model raises, the others go on
-            if stop - start == 1:
-                failed[start] = error
-                continue
-            middle = (start + stop) // 2
-            parts += [(middle, stop), (start, middle)]
-        else:
-            scores[start:stop] = found
-    return scores, failed
+            return error
+        self.scores[rows] = found
+        return None
+
+    def give_up(self, rows: NDArray[np.intp], error: Exception) -> None:
+        """Note the same error for some rows."""
+        self.errors |= dict.fromkeys(rows.tolist(), error)
+
+    def note(self, rows: NDArray[np.intp], error: Exception | None) -> None:
+        """Note what the model raised for some rows: one alone is given up, others are for later."""
+        if error is not None and len(rows) == 1:
+            self.give_up(rows, error)
+        elif error is not None:
+            heapq.heappush(self.failing, (-len(rows), int(rows[0]), rows))
+
+
+def score_rows(
+    score: Callable[[Any], NDArray[np.float64]],
+    data: Any,
+    k: int,
+    most_calls: float = math.inf,
+) -> tuple[NDArray[np.float64], dict[int, Exception]]:
+    """Return (n, k) scores and the errors by row; the scores of rows with an error are NaN.
+
+    Where the model raises, rows with a gap that it does not take are set apart, and the others are
+    halved, the largest part first, until those that it cannot score stand alone. Rows that are left
+    when the calls run out have a `NotTriedError`.
+    """
+    calls = _Calls(score, data, k, most_calls)
+    rows = np.arange(len(calls.scores))
+    error = calls.error(rows) if len(rows) else None
+    if error is not None:
+        _set_gaps_apart(calls)
+        others = np.array([row for row in rows.tolist() if row not in calls.errors], dtype=np.intp)
+        if 0 < len(others) < len(rows):
+            error = calls.error(others)
+        if len(others) and error is not None:
+            _halve(calls, others, error)
+    return calls.scores, dict(sorted(calls.errors.items()))
+
+
+def _set_gaps_apart(calls: _Calls) -> None:
+    """Give up the rows of a batch that fails which have a gap that the model does not take.
+
+    That is learnt, gap by gap, from the first and the last of the rows with the fewest others.
+    """
+    found = gaps(calls.data)
+    if found is None:
+        return
+    number = np.count_nonzero(found, axis=1)
+    for j in np.argsort(-np.count_nonzero(found, axis=0), kind="stable"):
+        rows = np.flatnonzero(found[:, j])
+        if not len(rows) or calls.done + 2 > calls.most / 2:
+            break
+        alike = rows[number[rows] == number[rows].min()]
+        if int(alike[0]) in calls.errors:
+            continue
+        error = calls.error(alike[:1])
+        if error is not None and (len(alike) == 1 or calls.error(alike[-1:]) is not None):
+            calls.give_up(rows, error)
+
+
+def _halve(calls: _Calls, rows: NDArray[np.intp], error: Exception) -> None:
+    """Score the good ones of rows that fail together."""
+    calls.note(rows, error)
+    while calls.failing and calls.done + 2 + LONE_CALLS <= calls.most:
+        first, second = np.array_split(heapq.heappop(calls.failing)[2], 2)
+        raised = calls.error(first)
+        calls.note(first, raised)
+        # some row fails: if none of the first half does, a call for the second can be saved
+        saved = raised is None and len(second) > 1
+        calls.note(second, error if saved else calls.error(second))
+    if calls.failing:
+        left = np.sort(np.concatenate([part for _, _, part in calls.failing]))
+        calls.give_up(left, NotTriedError(f"{calls.most} calls of the model did not reach it"))
+        if len(calls.errors) == len(calls.scores):
+            _try_alone(calls, left)
+
+
+def _try_alone(calls: _Calls, rows: NDArray[np.intp]) -> None:
+    """Ask for a few rows one by one, so that it is known whether the model scores any."""
+    for row in rows[:: -(-len(rows) // LONE_CALLS)]:
+        error = calls.error(np.array([row]))
+        calls.errors.pop(int(row))
+        if error is not None:
+            calls.errors[int(row)] = error
+
+
+def gaps(data: Any) -> NDArray[np.bool_] | None:
+    """Return (n, c) which rows have a missing value, or an infinite one, column by column.
+
+    None for data of another kind than frames, arrays and dictionaries of arrays.
+    """
+    if isinstance(data, dict):
+        parts = [found for value in data.values() if (found := gaps(value)) is not None]
+        return np.hstack(parts) if parts else None
+    if hasattr(data, "iloc"):
+        columns = [data.iloc[:, j] for j in range(data.shape[1])]
+        numbers = [column for column in columns if column.dtype in (np.float32, np.float64)]
+        marks = [column.isna() for column in columns] + [np.isinf(column) for column in numbers]
+        return np.column_stack(marks) if marks else None
+    if not isinstance(data, np.ndarray) or data.dtype.kind not in "fO" or not data.ndim:
+        return None
+    values = data.reshape(len(data), -1)
+    if data.dtype.kind == "O":
+        missing = [value is None or value != value for value in values.flat]  # noqa: PLR0124  # NaN
+        return np.array(missing, dtype=np.bool_).reshape(values.shape)
+    whole = data.ndim > 2  # pictures and the like: which pixel it is does not matter
+    both = np.isnan(values), np.isinf(values)
+    return np.column_stack([each.any(axis=1) for each in both] if whole else both)
 
 
 def row_count(data: Any) -> int:
@@ -359,11 +562,20 @@ def row_count(data: Any) -> int:
     return len(next(iter(data.values()))) if isinstance(data, dict) else len(data)
 
 
+def rows_at(data: Any, rows: NDArray[np.intp]) -> Any:
+    """Return some rows, in order, of a frame, an array, a list or a dictionary of arrays."""
+    if isinstance(data, dict):
+        return {name: rows_at(value, rows) for name, value in data.items()}
+    if hasattr(data, "iloc"):
+        return data.iloc[rows]
+    if isinstance(data, list):
+        return [data[row] for row in rows]
+    return data[rows]
+
+
 def rows_between(data: Any, start: int, stop: int) -> Any:
     """Return some rows of a frame, an array, a list or a dictionary of arrays."""
-    if isinstance(data, dict):
-        return {name: value[start:stop] for name, value in data.items()}
-    return data.iloc[start:stop] if hasattr(data, "iloc") else data[start:stop]
+    return rows_at(data, np.arange(start, stop))
 
 
 if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of its own
@@ -382,7 +594,7 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             with open(context.artifacts["scrib"], encoding="utf-8") as file:  # noqa: PTH123
                 record = json.load(file)
             self.classes = record["classes"]
-            self.rule = _with_floats(record["rule"])
+            self.rule = with_floats(record["rule"])
             self.source = record["scores"]
             self.miscoverage = [float(value) for value in record["class_miscoverage"]]
             self.base = mlflow.pyfunc.load_model(
@@ -393,22 +605,26 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
         def predict(
             self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
         ) -> pd.DataFrame:
-            """Return one answer a row, in order."""
-            scores, failed = score_rows(self._score, model_input, len(self.classes))
+            """Return one answer a row, in order, under the index of the rows if they have one."""
+            asked = params or {}
+            most = math.inf if asked.get("exhaustive") else MOST_CALLS
+            scores, failed = score_rows(self._score, model_input, len(self.classes), most)
             if failed and len(failed) == len(scores):
-                error = failed[min(failed)]
+                error = failed[min(failed, key=lambda row: isinstance(failed[row], NotTriedError))]
                 msg = f"{NONE_SCORED}: {type(error).__name__}: {error}"
                 raise MlflowException.invalid_parameter_value(msg) from None
-            columns = served_columns(self.rule, scores, self.classes)
-            if (params or {}).get("explain"):
-                columns |= explained_columns(self.rule, scores, self.miscoverage)
-            return _frame(columns)
+            left = [row for row, error in failed.items() if isinstance(error, NotTriedError)]
+            columns = served_columns(self.rule, scores, self.classes, left)
+            if asked.get("explain"):
+                columns |= explained_columns(self.rule, scores, self.miscoverage, self.classes)
+            index = model_input.index if isinstance(model_input, pd.DataFrame) else None
+            return _frame(columns, index)
 
         def _score(self, rows: Any) -> NDArray[np.float64]:
             output = call_model(self.base, self.native, self.source, rows)
             return read_scores(output, self.source, len(self.classes))
 
-    def _frame(columns: dict[str, Any]) -> pd.DataFrame:
+    def _frame(columns: dict[str, Any], index: pd.Index | None) -> pd.DataFrame:
         """Return the columns as a frame, with texts and lists as plain objects."""
         # One table of objects is quicker than a series for each column, and keeps pandas from
         # looking through texts and lists for a type of its own.
@@ -417,18 +633,10 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             cells[:] = values
         # pandas 3 would keep the names in Arrow, which is slow when MLflow takes the frame apart
         names = pd.Index(list(columns), dtype=np.object_)
-        frame = pd.DataFrame(table.T, columns=names, dtype=np.object_, copy=False)
+        frame = pd.DataFrame(table.T, index, names, dtype=np.object_, copy=False)
         for position, name in enumerate(columns):
-            if name in {"abstain", "set_size"}:
+            if name in {"abstain", "set_size", "more_candidates"}:
                 frame.isetitem(position, columns[name])
         return frame
-
-    def _with_floats(rule: dict[str, Any]) -> dict[str, Any]:
-        """Return the rule with numbers where JSON has words, such as "-Infinity"."""
-        names = {"thresholds": "thresholds", "optimal": "candidate_thresholds"}
-        if rule["kind"] not in names:
-            return rule
-        name = names[rule["kind"]]
-        return rule | {name: [float(value) for value in rule[name]]}
 
     mlflow.models.set_model(SetClassifier())

@@ -15,7 +15,14 @@ from scrib_mlflow.core.bounds import risk_upper, risk_upper_kl
 from scrib_mlflow.core.counts import Counts
 from scrib_mlflow.core.groups import count_groups, effective_counts, sum_groups
 from scrib_mlflow.core.inputs import NAN, Bools, Floats, Ints, Labels
-from scrib_mlflow.core.rules import Fit, Rule, predict_rows
+from scrib_mlflow.core.rules import (
+    Fit,
+    OptimalRule,
+    Rule,
+    ThresholdRule,
+    name_classes,
+    predict_rows,
+)
 
 Band = tuple[float, float]
 MOST_POINTS = 200  # of a curve
@@ -35,6 +42,8 @@ class ClassReport:
     abstention_rate: float
     top1_risk: float = NAN  # wrong among all rows if the class with the highest score were answered
     top1_risk_certain: float = NAN  # the same among the certain rows
+    n_named: int | float = 0  # abstentions that name candidates: all but those without scores
+    candidate_coverage: float = NAN  # how often the candidates of these hold the true class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +64,8 @@ class SetReport:
     by_class: dict[str, ClassReport]
     overall_top1_risk: float = NAN  # as by class
     overall_top1_risk_certain: float = NAN
+    candidate_coverage: float = NAN  # as by class; NaN where nothing abstains
+    mean_candidates: float = NAN  # of abstentions that have any
     by_risk_group: dict[str, ClassReport] = field(default_factory=dict)  # classes with one target
 
 
@@ -63,6 +74,14 @@ class Top1(NamedTuple):
 
     wrong: Floats  # (k,)
     wrong_certain: Floats  # (k,) of certain rows
+
+
+class Named(NamedTuple):
+    """The abstentions that name candidates, as weights; rows without scores name none."""
+
+    rows: Floats  # (k,) by true class
+    held: Floats  # (k,) of these, with the true class among the candidates
+    size: float  # how many candidates they name together
 
 
 def evaluate_sets(
@@ -104,12 +123,21 @@ def evaluate_sets(
     rows, sets = predict_rows(
         scores, labels, rule, classes=classes, sample_weight=sample_weight, trust=trust
     )
-    top1 = None
+    top1 = named = None
     if len(rows.labels):
         certain = np.count_nonzero(sets, axis=1) == 1
         top1 = count_top1(rows.scores, rows.labels, certain, rows.weights)
+        own = getattr(rule, "rule", rule)
+        if isinstance(own, ThresholdRule | OptimalRule):
+            candidates = name_classes(own, rows.scores)
+            named = count_named(candidates, rows.labels, certain, rows.weights)
     return report_counts(
-        counts.count_rows(sets, rows), rows.classes, confidence, counted=rows.counted, top1=top1
+        counts.count_rows(sets, rows),
+        rows.classes,
+        confidence,
+        counted=rows.counted,
+        top1=top1,
+        named=named,
     )
 
 
@@ -121,6 +149,18 @@ def count_top1(scores: Floats, labels: Labels, certain: Bools, weights: Floats) 
     return Top1(*(each.astype(np.float64) for each in counted))
 
 
+def count_named(candidates: Bools, labels: Labels, certain: Bools, weights: Floats) -> Named:
+    """Count the abstentions whose candidates hold the true class, and their candidates."""
+    size = np.count_nonzero(candidates, axis=1)
+    open_rows = ~certain & (size > 0)
+    held = open_rows & candidates[np.arange(len(labels)), labels]
+    k = candidates.shape[1]
+    rows, kept = (
+        np.bincount(labels[of], weights[of], k).astype(np.float64) for of in (open_rows, held)
+    )
+    return Named(rows, kept, float(np.sum(size[open_rows] * weights[open_rows])))
+
+
 def report_counts(
     counts: Counts,
     classes: tuple[str, ...],
@@ -128,23 +168,25 @@ def report_counts(
     *,
     counted: bool,
     top1: Top1 | None = None,
+    named: Named | None = None,
     risk_groups: Mapping[str, Sequence[str]] | None = None,  # classes that count together, by name
 ) -> SetReport:
     """Return rates, risks and bounds; the bounds are NaN unless every row is `counted` as one."""
     number: Callable[[float], float] = round if counted else float
     total = counts.members.sum()
     groups = [[classes.index(name) for name in names] for names in (risk_groups or {}).values()]
-    members, certain, wrong, missed = (
+    unknown = np.full(len(classes), NAN)
+    members, certain, wrong, missed, top1_wrong, top1_certain, asked, held = (
         np.concatenate([values, [values[of].sum() for of in groups], [values.sum()]])
-        for values in (counts.members, counts.certain, counts.wrong, counts.missed)
+        for values in (
+            *(counts.members, counts.certain, counts.wrong, counts.missed),
+            *(top1 or (unknown, unknown)),
+            *((unknown, unknown) if named is None else (named.rows, named.held)),
+        )
     )
-    top1_wrong, top1_certain = (
-        np.concatenate([values, [values[of].sum() for of in groups], [values.sum()]])
-        for values in top1 or np.full((2, len(classes)), NAN)
-    )
-    unknown = np.full(len(wrong), NAN)
-    exact = risk_upper(wrong, certain, confidence) if counted else unknown
-    chernoff = risk_upper_kl(wrong, certain, confidence) if counted else unknown
+    unbounded = np.full(len(wrong), NAN)
+    exact = risk_upper(wrong, certain, confidence) if counted else unbounded
+    chernoff = risk_upper_kl(wrong, certain, confidence) if counted else unbounded
     reports = {
         name: ClassReport(
             n=number(members[j]),
@@ -157,6 +199,8 @@ def report_counts(
             abstention_rate=_rate(members[j] - certain[j], members[j]),
             top1_risk=_rate(top1_wrong[j], members[j]),
             top1_risk_certain=_rate(top1_certain[j], certain[j]),
+            n_named=number(asked[j]) if named is not None else 0,
+            candidate_coverage=_rate(held[j], asked[j]),
         )
         for j, name in enumerate((*classes, *(risk_groups or {})))
     }
@@ -175,6 +219,8 @@ def report_counts(
         by_class={name: reports[name] for name in classes},
         overall_top1_risk=_rate(top1_wrong[-1], total),
         overall_top1_risk_certain=_rate(top1_certain[-1], counts.all_certain),
+        candidate_coverage=_rate(held[-1], asked[-1]),
+        mean_candidates=NAN if named is None else _rate(named.size, asked[-1]),
         by_risk_group={name: reports[name] for name in risk_groups or {}},
     )
 
@@ -184,7 +230,11 @@ def rounded_report(report: SetReport) -> SetReport:
 
     def whole(part: ClassReport) -> ClassReport:
         return replace(
-            part, n=round(part.n), n_certain=round(part.n_certain), n_wrong=round(part.n_wrong)
+            part,
+            n=round(part.n),
+            n_certain=round(part.n_certain),
+            n_wrong=round(part.n_wrong),
+            n_named=round(part.n_named),
         )
 
     return replace(
@@ -303,6 +353,7 @@ class Answers(NamedTuple):
     scores: Floats  # (n, k) NaN in rows that could not be scored
     labels: NDArray[np.int32]  # (n,)
     sets: Bools  # (n, k)
+    named: Bools  # (n, k) the classes that each answer names as candidates
 
 
 class SetCount(NamedTuple):

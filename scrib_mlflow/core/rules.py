@@ -1,17 +1,18 @@
 """Rules: from class scores to prediction sets, and what a fit of one is.
 
-The candidates of an abstention are the classes that a person should look at, by split conformal:
-for a rule that was fixed before the rows that calibrate them, a row of class k that abstains has k
-among its candidates with at least the coverage wanted, on average over such rows. Only abstained
-rows may say how low the probability of a true class can be: over all rows of a class the claim
-would not hold for those that abstain.
+The candidates of an abstention are the classes that a person should look at: the two most probable,
+and those that split conformal adds. For a rule that was fixed before the rows that calibrate them,
+a row of class k that abstains has k among them with at least the coverage wanted, on average over
+such rows, unless more are wanted than a row may name. Only abstained rows may say how low the
+probability of a true class can be: over all rows of a class the claim would not hold for those that
+abstain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,10 +21,11 @@ from scrib_mlflow.core import inputs
 from scrib_mlflow.core.inputs import NAN, SLACK, Bools, Floats, Labelled, Labels
 from scrib_mlflow.core.targets import AnswerName, Kind
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.serving import answer_values, rule_sets
+from scrib_mlflow.serving import MOST_CANDIDATES, candidate_sets, recalibrated, rule_sets
 
 LEAST_SCORE = 1e-6  # that a score of 0 stands for, where other scores do not say how fine they are
 MOST_LEAST_SCORE = 0.05
+LEAST_CANDIDATES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,9 @@ class ThresholdRule:
 
     thresholds: tuple[float, ...]
     answers: AnswerName = "any"
+    recalibration: Recalibration | None = None  # of scores to probabilities, for candidates only
+    candidate_thresholds: tuple[float, ...] | None = None  # None: the two most probable classes
+    max_candidates: int | None = None  # that an abstention names; None until they are calibrated
     kind: Literal["thresholds"] = "thresholds"
 
 
@@ -107,11 +112,12 @@ class TopRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimalRule:
-    """The class worth most where answering pays, at least two candidates elsewhere.
+    """The class worth most where answering pays, its candidates elsewhere.
 
     With p the recalibrated scores, answering j is worth
     ``1 + multipliers[j] p[j] - sum over k of charges[k] p[k]``; it pays where that is not negative.
-    With answers "top", j is the class with the highest score, and no other is answered.
+    With answers "top", j is the class with the highest score, and no other is answered. Until
+    candidates are calibrated they are the two classes worth most.
     """
 
     multipliers: tuple[float, ...]
@@ -119,10 +125,12 @@ class OptimalRule:
     recalibration: Recalibration | None  # None where scores are calibrated probabilities already
     candidate_thresholds: tuple[float, ...]  # a class this probable is a candidate; inf for none
     answers: AnswerName = "any"
+    max_candidates: int | None = None  # that an abstention names; None until they are calibrated
     kind: Literal["optimal"] = "optimal"
 
 
 Rule = ThresholdRule | SelectiveRule | TopRule | OptimalRule
+Calibrated = TypeVar("Calibrated", bound=ThresholdRule | OptimalRule)
 
 
 def predict_sets(
@@ -181,6 +189,34 @@ def make_sets(rule: Rule, scores: Floats, trust: Floats | None = None) -> Bools:
     return sets
 
 
+def predict_candidates(scores: ArrayLike, rule: Fit | Rule) -> Bools:
+    """Return which classes a rule names to a person: its answer, or where it abstains candidates.
+
+    Parameters
+    ----------
+    scores : (n, k) array
+    rule : Rule or Fit
+        Where nothing has calibrated its candidates, they are the two most probable classes.
+
+    Returns
+    -------
+    (n, k) bool array, True where the class is named.
+    """
+    checked = inputs.check_scores(scores, least_rows=0)
+    own = rule.rule if isinstance(rule, Fit) else rule
+    _check_numbers(own, checked.shape[1])
+    return name_classes(own, checked)
+
+
+def name_classes(rule: Rule, scores: Floats) -> Bools:
+    """Do what `predict_candidates` does with what is checked, block by block."""
+    plain = asdict(rule)
+    named = np.empty(scores.shape, dtype=np.bool_)
+    for of in inputs.row_blocks(len(scores)):
+        named[of] = candidate_sets(plain, scores[of])
+    return named
+
+
 def answerable(scores: Floats, answers: AnswerName) -> NDArray[np.int32]:
     """Return (n,) the one class that each row may be answered with; (0,) where any may."""
     if answers == "any":
@@ -213,53 +249,67 @@ def _check_trust(rule: Rule, trust: ArrayLike | None, n: int) -> Floats | None:
 
 
 def with_candidates(
-    rule: OptimalRule,
+    rule: Calibrated,
     scores: ArrayLike,
     labels: ArrayLike,
     coverage: float = 0.95,
     *,
     classes: Sequence[object] | None = None,
-) -> OptimalRule:
-    """Return the rule with the candidate thresholds that labelled rows give.
+    max_candidates: int = MOST_CANDIDATES,
+) -> Calibrated:
+    """Return the rule with candidates as labelled rows calibrate them.
 
     Parameters
     ----------
-    rule : OptimalRule
+    rule : ThresholdRule or OptimalRule
         Fixed before these rows; its certain answers stay what they are.
     scores, labels, classes
         As for `fit_thresholds`; labels are one class a row.
     coverage : float
         How often the candidates of an abstention shall hold the true class, for every class.
+        Classes with too few abstained rows for that, below 19 at 0.95, share a threshold: that of
+        their rows together, or where these are too few as well, of all rows that abstain.
+    max_candidates : int
+        The most that an abstention names, at least 2. Where more are wanted, those left out are
+        counted, and the coverage is lower.
 
     Returns
     -------
-    OptimalRule
+    The rule, of the same kind.
     """
     rows = inputs.check_rows(scores, labels, classes, least_rows=1, hard=True)
-    return place_candidates(rule, rows.scores, rows.labels, coverage)
+    return place_candidates(rule, rows.scores, rows.labels, coverage, most=max_candidates)
 
 
 def place_candidates(
-    rule: OptimalRule,
+    rule: Calibrated,
     scores: Floats,
     labels: Labels,
     coverage: float,
     shares: Floats | None = None,  # (n,) weights, of the highest possible one
-) -> OptimalRule:
+    most: int = MOST_CANDIDATES,
+) -> Calibrated:
     """Do what `with_candidates` does with rows that are checked, in little memory."""
     inputs.as_number("candidate_coverage", coverage, low=0, high=1)
+    if most < LEAST_CANDIDATES:
+        raise ScribError(f"max_candidates must be at least {LEAST_CANDIDATES}, got {most}")
     probabilities = own_probabilities(rule, scores, labels)
     abstains = ~np.isnan(probabilities)
-    thresholds = []
-    for j in range(len(rule.multipliers)):
-        of = abstains & (labels == j)
-        weights = None if shares is None else shares[of]
-        thresholds.append(_threshold(probabilities[of], coverage, weights))
-    return replace(rule, candidate_thresholds=tuple(thresholds))
+
+    def threshold(rows: Bools) -> float:
+        weights = None if shares is None else shares[rows]
+        return _threshold(probabilities[rows], coverage, weights)
+
+    thresholds = np.array([threshold(abstains & (labels == j)) for j in range(scores.shape[1])])
+    few = np.flatnonzero(np.isneginf(thresholds))
+    if len(few):
+        together = threshold(abstains & np.isin(labels, few))
+        thresholds[few] = threshold(abstains) if np.isneginf(together) else together
+    return replace(rule, candidate_thresholds=tuple(thresholds.tolist()), max_candidates=most)
 
 
 def own_probabilities(
-    rule: OptimalRule,
+    rule: ThresholdRule | OptimalRule,
     scores: Floats,  # (n, k)
     labels: Labels,  # (n,)
 ) -> Floats:
@@ -267,9 +317,10 @@ def own_probabilities(
     plain = asdict(rule)
 
     def abstained(of: slice) -> Floats:
-        probabilities, _, value = answer_values(plain, scores[of])
-        true = probabilities[np.arange(len(value)), labels[of]]
-        return np.where(value < 0, true, np.nan)
+        probabilities = recalibrated(plain["recalibration"], scores[of])
+        true = probabilities[np.arange(len(probabilities)), labels[of]]
+        certain = np.count_nonzero(rule_sets(plain, scores[of]), axis=1) == 1
+        return np.where(certain, np.nan, true)
 
     return inputs.fill_rows(len(labels), np.float64, abstained)
 

@@ -41,7 +41,9 @@ def report_rule(
 ) -> SetReport:
     """Measure a rule on all rows of a part."""
     how = classes, confidence, group_test, risk_groups, rows.weights
-    return report_sets(rows.sets_of(rule), rows.labels, rows.scores, rows.group_codes(), *how)
+    groups = rows.group_codes()
+    sets_of, named_of = rows.sets_of(rule), rows.named_by(rule)
+    return report_sets(sets_of, named_of, rows.labels, rows.scores, groups, *how)
 
 
 def report_answers(
@@ -53,11 +55,13 @@ def report_answers(
 ) -> SetReport:
     """Measure the sets that rows were served."""
     scored, how = rows.rows, (classes, confidence, group_test, risk_groups)
-    return report_sets(rows.sets_of, scored.labels, scored.scores, scored.group_codes(), *how)
+    groups = scored.group_codes()
+    return report_sets(rows.sets_of, rows.named_of, scored.labels, scored.scores, groups, *how)
 
 
 def report_sets(
     sets_of: SetsOf,
+    named_of: SetsOf,
     labels: NDArray[np.int32],
     scores: NDArray[np.float64],
     groups: NDArray[np.int64] | None,
@@ -67,7 +71,7 @@ def report_sets(
     risk_groups: Mapping[str, RiskGroup] | None = None,
     weights: NDArray[np.float64] | None = None,
 ) -> SetReport:
-    """Measure sets, which a function gives for each block of rows.
+    """Measure sets, which a function gives for each block of rows, and the classes that are named.
 
     With groups the bounds are of capped rows, where nothing else is said by the median of these;
     the paper's bound cannot heed groups, and is undefined. Weights are scaled to the number of
@@ -75,9 +79,15 @@ def report_sets(
     """
     together = {name: group.classes for name, group in (risk_groups or {}).items()}
     scaled = None if weights is None else weights * (len(weights) / weights.sum())
-    counts, top1 = count_blocks(sets_of, labels, scores, scaled)
+    counts, top1, named = count_blocks(sets_of, named_of, labels, scores, scaled)
     report = report_counts(
-        counts, classes, confidence, counted=weights is None, top1=top1, risk_groups=together
+        counts,
+        classes,
+        confidence,
+        counted=weights is None,
+        top1=top1,
+        named=named,
+        risk_groups=together,
     )
     if weights is not None:
         return rounded_report(report)
@@ -126,11 +136,11 @@ def answer_scores(
         raise InvalidDataError(
             f"not one of the {rows.n_rows:,} rows of data has a finite score for every class"
         )
-    sets_of, k = rows.sets_of(rule), len(classes)
-    sets = np.zeros((rows.n_rows, k), dtype=np.bool_)
+    sets_of, named_by = rows.sets_of(rule), rows.named_by(rule)
+    sets, named = np.zeros((2, rows.n_rows, len(classes)), dtype=np.bool_)
     for block in row_blocks(rows.n_rows):
-        sets[block] = sets_of(block)
-    return Answered(rows=rows, sets=sets, n_invalid=rows.n_invalid)
+        sets[block], named[block] = sets_of(block), named_by(block)
+    return Answered(rows=rows, sets=sets, named=named, n_invalid=rows.n_invalid)
 
 
 def compare_with_calibration(run_id: str, rows: Scored) -> Overlap | None:

@@ -163,27 +163,29 @@ def answer(
     what: str,
     *,
     alone: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return scores and sets that the model serves for rows, NaN for scores where it has none.
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return scores, sets and candidates that the model serves, NaN for scores where it has none.
 
     `start` is the number of the first row in its table; rows that are `alone` are all of it.
     """
     index = {name: j for j, name in enumerate(classes)}
-    sets = np.zeros((len(features), len(index)), dtype=np.bool_)
+    sets, named = np.zeros((2, len(features), len(index)), dtype=np.bool_)
     scores = np.full(sets.shape, NAN)
+    params = models.served_parameters(model.metadata.get_params_schema(), explain=True)
     try:
-        answers: Any = model.predict(features, params={"explain": True})
+        answers: Any = model.predict(features, params=params)
     except MlflowException as error:
         if serving.NONE_SCORED in str(error) and not alone:
-            return scores, sets
+            return scores, sets, named
         msg = f"the model refuses rows {start} to {start + len(features) - 1} of {what}: "
         raise errors.InvalidDataError(msg + messages.reason(error)) from error
     scored = np.flatnonzero(answers["reason"] != "invalid_scores")
     if len(scored):
         scores[scored] = answers["scores"].to_numpy()[scored].tolist()
-    for row, members in enumerate(answers["prediction_set"]):
-        sets[row, [index[name] for name in members]] = True
-    return scores, sets
+    for column, members_of in (("prediction_set", sets), ("candidates", named)):
+        for row, members in enumerate(answers[column]):
+            members_of[row, [index[name] for name in members]] = True
+    return scores, sets, named
 
 
 def _shares(rows: Scored, most: float | None) -> Scored:
@@ -237,14 +239,15 @@ class LocalEngine(Engine[Table]):
         leave_out = [str(table.label), *table.beside]
         names = feature_names(table.what, table.source.columns, schema, leave_out)
         n, k = table.source.n_rows, len(classes)
-        scores, sets = new_array((n, k), np.float64), new_array((n, k), np.bool_)
+        scores = new_array((n, k), np.float64)
+        sets, named = (new_array((n, k), np.bool_) for _ in range(2))
         sums = new_array((n,), np.uint64)
         for start, rows in counted(table.source, batch_rows, f"scoring {table.what}"):
             features = as_typed(rows[names], schema)
             part = slice(start, start + len(rows))
             sums[part] = hashes.feature_sums(features)
             alone = len(rows) == n
-            scores[part], sets[part] = answer(
+            scores[part], sets[part], named[part] = answer(
                 model, features, classes, start, table.what, alone=alone
             )
-        return make_answered(uri, table, classes, labels, sums, scores, sets)
+        return make_answered(uri, table, classes, labels, sums, scores, sets, named)

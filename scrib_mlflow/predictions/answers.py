@@ -54,6 +54,8 @@ SERVED = {  # columns and their types, those of the served model's signature
     "prediction_set": pa.list_(pa.string()),
     "set_size": pa.int64(),
     "candidates": pa.list_(pa.string()),
+    "more_candidates": pa.int64(),
+    "classes": pa.list_(pa.string()),  # with explain, as the numbers that follow
 }
 NUMBERS = pa.list_(pa.float64())
 Answers = tuple[pa.Table, NDArray[np.uint64]]  # to a batch of rows, and the sums of its digest
@@ -70,6 +72,7 @@ class PredictRequest:
     inputs: Schema | None
     key: tuple[str, ...]
     explain: bool
+    parameters: dict[str, bool]  # of the model
 
     def columns(self) -> dict[str, pa.DataType]:
         """Return the columns of answers, and their types."""
@@ -81,7 +84,10 @@ class PredictRequest:
         scores = np.full((n, len(record.classes)), np.nan)
         columns = serving.served_columns(rule, scores, record.classes)
         if self.explain:
-            columns |= serving.explained_columns(rule, scores, record.class_miscoverage)
+            known = record.class_miscoverage, record.classes
+            columns |= serving.explained_columns(rule, scores, *known)
+            if rule.get("max_candidates") is None:  # as versions of before serve it
+                del columns["classes"]
         return columns
 
 
@@ -121,10 +127,10 @@ def answer_table(
     batch_rows: int,
 ) -> Iterator[Answers]:
     """Yield the answers to all rows in order, with their key columns, so many at a time."""
-    params, start = {"explain": request.explain}, 0
+    predict, start = partial(model.predict, params=request.parameters), 0
     with messages.progress(what="answering data", unit="rows", total=source.n_rows) as bar:
         for rows, key in _batches(source, batch_rows, list(request.key)):
-            table = answer(partial(model.predict, params=params), rows[features], request, start)
+            table = answer(predict, rows[features], request, start)
             for i, name in enumerate(request.key):
                 table = table.add_column(i, key.schema.field(name), key.column(name))
             yield table, hashes.digest_sums(hashes.row_hashes(rows))

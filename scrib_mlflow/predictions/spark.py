@@ -121,10 +121,10 @@ def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
 
 def _answer_function(spark: SparkSession, request: PredictRequest) -> Any:
     """Return the function of a struct of columns that the served model answers with a struct."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"params": request.parameters}
     if request.explain:  # the signature says nothing of the columns that this adds
         fields = (f"{name} {AS_SPARK[kind]}" for name, kind in request.columns().items())
-        options = {"result_type": ", ".join(fields), "params": {"explain": True}}
+        options["result_type"] = ", ".join(fields)
     with quietly():
         served = mlflow.pyfunc.spark_udf(spark, request.model.uri, env_manager="local", **options)
     return F.pandas_udf(_every_row(served.func, request), served.returnType)

@@ -31,17 +31,21 @@ NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
 MODEL_NAME = "set_classifier"
 CERTIFICATE_DIGEST = "scrib.certificate_digest"  # tag of a run and of its version
 ALIAS = re.compile(r"[A-Za-z0-9_-]{1,150}")
-OUTPUTS = Schema(
-    [
-        ColSpec(DataType.string, "prediction"),
-        ColSpec(DataType.boolean, "abstain"),
-        ColSpec(DataType.string, "reason"),
-        ColSpec(Array(DataType.string), "prediction_set"),
-        ColSpec(DataType.long, "set_size"),
-        ColSpec(Array(DataType.string), "candidates"),
-    ]
+OUTPUTS = [
+    ColSpec(DataType.string, "prediction"),
+    ColSpec(DataType.boolean, "abstain"),
+    ColSpec(DataType.string, "reason"),
+    ColSpec(Array(DataType.string), "prediction_set"),
+    ColSpec(DataType.long, "set_size"),
+    ColSpec(Array(DataType.string), "candidates"),
+]
+MORE = ColSpec(DataType.long, "more_candidates")  # where a row may have more than it names
+PARAMETERS = ParamSchema(
+    [ParamSpec(name, DataType.boolean, False) for name in ("explain", "exhaustive")]
 )
-PARAMETERS = ParamSchema([ParamSpec("explain", DataType.boolean, False)])
+
+
+Expected = Mapping[str, Sequence[Sequence[str]]]  # class names by row, of served columns
 
 
 class Stored(NamedTuple):
@@ -106,6 +110,15 @@ def read_run(run_id: str) -> Stored:
     return Stored(record, text)
 
 
+def served_parameters(schema: ParamSchema | None, *, explain: bool) -> dict[str, bool]:
+    """Return the inference parameters of commands: no row may be left out to save time.
+
+    Versions of before know no other way, and no parameter for it.
+    """
+    known = set() if schema is None else {each.name for each in schema.params}
+    return {"explain": explain} | ({"exhaustive": True} if "exhaustive" in known else {})
+
+
 def check_alias(alias: str) -> None:
     """Raise for an alias that the registry would refuse at the end."""
     if not ALIAS.fullmatch(alias) or re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
@@ -145,13 +158,16 @@ def _packed(
     """
     if inputs is None and rows is not None:
         inputs = infer_signature(rows).inputs
+    served = json.loads(text)
+    more = serving.counts_more(served["rule"], len(served["classes"]))
+    outputs = Schema([*OUTPUTS, MORE] if more else [*OUTPUTS])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scrib.json"
         path.write_text(text, encoding="utf-8")
         yield {
             "python_model": serving.__file__,
             "artifacts": {"base_model": base_uri, "scrib": str(path)},
-            "signature": ModelSignature(inputs=inputs, outputs=OUTPUTS, params=PARAMETERS),
+            "signature": ModelSignature(inputs=inputs, outputs=outputs, params=PARAMETERS),
             "input_example": example,
             "pip_requirements": requirements(base_uri),
             "metadata": {"scrib_schema_version": SCHEMA_VERSION},
@@ -170,7 +186,7 @@ def try_rule(
     inputs: Schema | None,
     rows: Any,
     example: Any,
-    expected: Sequence[Sequence[str]],
+    expected: Expected,
 ) -> None:
     """Raise unless a set classifier can be saved and answers rows as expected; nothing is logged.
 
@@ -219,24 +235,24 @@ def _with_file(line: str, base_uri: str) -> str:
     return f"{word} {path}"
 
 
-def try_model(model_uri: str, rows: Any, expected: Sequence[Sequence[str]]) -> None:
-    """Raise unless the logged model answers rows with the sets that were counted."""
+def try_model(model_uri: str, rows: Any, expected: Expected) -> None:
+    """Raise unless the logged model answers rows with the classes that were counted."""
     try:
         model = mlflow.pyfunc.load_model(model_uri, suppress_warnings=True)
         answers: pd.DataFrame = model.predict(rows)
-        served = [sorted(members) for members in answers["prediction_set"]]
+        served = {name: [sorted(names) for names in answers[name]] for name in expected}
     except Exception as error:
         raise ModelError(
             f"the set classifier does not answer: {type(error).__name__}: {reason(error)}"
         ) from error
-    differing = [i for i, members in enumerate(expected) if sorted(members) != served[i]]
-    if differing:
-        i = differing[0]
-        raise ModelError(
-            f"row {i} gets the set {served[i]} when served, but {sorted(expected[i])} when "
-            "counted; the model gives other scores alone than in a batch, or for rows as MLflow "
-            "passes them"
-        )
+    for column, counted in expected.items():
+        for row, names in enumerate(counted):
+            if sorted(names) != served[column][row]:
+                raise ModelError(
+                    f"row {row} gets the {column} {served[column][row]} when served, but "
+                    f"{sorted(names)} when counted; the model gives other scores alone than in a "
+                    "batch, or for rows as MLflow passes them"
+                )
 
 
 def version_tags(stored: Stored, run_id: str) -> dict[str, str]:

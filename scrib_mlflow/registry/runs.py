@@ -38,12 +38,15 @@ REPORT_METRICS = (  # what people compare; the rest is in the JSON of a report
     "overall_risk",
     "overall_risk_upper",
     "overall_top1_risk",
+    "candidate_coverage",
+    "mean_candidates",
 )
 CLASS_METRICS = {  # and the fields of a class's report
     "risk": "risk",
     "risk_upper": "risk_upper",
     "abstention": "abstention_rate",
     "top1_risk": "top1_risk",
+    "candidate_coverage": "candidate_coverage",
 }
 BESIDE = ("abstention_rate", "overall_risk")  # of fit rows, where other rows are measured as well
 ROW_HASHES = "rows.parquet"

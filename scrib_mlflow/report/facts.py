@@ -34,6 +34,7 @@ COLUMNS = {  # of classes.json, and the fields of a row that they hold
     "target": "target",
     "miscoverage": "miscoverage",
     "abstention": "abstention",
+    "candidate_coverage": "candidates",
 }
 CLAIMED = {  # where there is a certificate
     "p_value": "p_value",
@@ -56,6 +57,7 @@ class ClassRow:
     miscoverage: float = NAN
     top1: float = NAN  # the risk of top-1 on all rows, as the baseline
     top1_certain: float = NAN  # and on the certain ones
+    candidates: float = NAN  # how often those of abstentions hold the true class
     proves: bool = True  # False where the bound means nothing, as on rows of the fit
     p_value: float = NAN  # of its claim, as the next
     upper_simultaneous: float = NAN
@@ -167,13 +169,14 @@ def _measured(name: str, each: ClassReport, target: float) -> ClassRow:
         miscoverage=each.miscoverage,
         top1=each.top1_risk,
         top1_certain=each.top1_risk_certain,
+        candidates=each.candidate_coverage,
     )
 
 
 def _overall(row: ClassRow, report: SetReport) -> ClassRow:
     """Return the row of all classes together with its baseline."""
     top1, certain = report.overall_top1_risk, report.overall_top1_risk_certain
-    return replace(row, top1=top1, top1_certain=certain)
+    return replace(row, top1=top1, top1_certain=certain, candidates=report.candidate_coverage)
 
 
 def _claimed(row: ClassRow, claim: Claim) -> ClassRow:

@@ -20,7 +20,13 @@ from scrib_mlflow import messages
 from scrib_mlflow.core import reports
 from scrib_mlflow.core.certificate import Sample
 from scrib_mlflow.core.reports import Answers, ClassReport, SetCount, SetReport
-from scrib_mlflow.core.rules import OptimalRule, Rule, ThresholdRule
+from scrib_mlflow.core.rules import (
+    OptimalRule,
+    Rule,
+    ThresholdRule,
+    make_sets,
+    name_classes,
+)
 from scrib_mlflow.engines.base import CalibrationRows, Tables, shown_rows
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.report import words
@@ -28,7 +34,7 @@ from scrib_mlflow.report.facts import MOST_SETS, Facts
 from scrib_mlflow.results import SetClassifier
 from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.rows.tables import TableLike
-from scrib_mlflow.serving import rule_sets, served_columns
+from scrib_mlflow.serving import recalibrated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +45,7 @@ OUTCOMES = ("right", "wrong", "ambiguous", "empty")
 WORDS = {
     "right": "certain, right",
     "wrong": "certain, wrong",
-    "ambiguous": "ambiguous: several candidates",
+    "ambiguous": "ambiguous: several classes in the set",
     "empty": "empty set",
     "open": "abstains",
 }
@@ -100,25 +106,22 @@ def examples(rows: ReportRows, rule: Rule, classes: Sequence[str]) -> list[dict[
     """Return rows that abstain, with the candidates that are served for them; no inputs."""
     answers = rows.answers
     chosen = reports.choose_examples(answers, MOST_EXAMPLES)
-    if not len(chosen):
-        return []
-    scores = answers.scores[chosen]
-    served = served_columns(asdict(rule), scores, classes)
     limits = rule.thresholds if isinstance(rule, ThresholdRule) else (math.inf,) * len(classes)
-    index = {name: j for j, name in enumerate(classes)}
-    return [
-        {
-            "row": row,
-            "label": classes[answers.labels[row]],
-            "reason": reason,
-            "candidates": [
-                (name, _score(line[index[name]], limits[index[name]])) for name in names
-            ],
-        }
-        for row, line, reason, names in zip(
-            chosen.tolist(), scores, served["reason"], served["candidates"], strict=True
+    probabilities = recalibrated(asdict(rule).get("recalibration"), answers.scores[chosen])
+    found = []
+    for row, chances in zip(chosen.tolist(), probabilities, strict=True):
+        label, scores, named = answers.labels[row], answers.scores[row], answers.named[row]
+        ranked = sorted(np.flatnonzero(named).tolist(), key=lambda j: -chances[j])
+        found.append(
+            {
+                "row": row,
+                "label": classes[label],
+                "reason": "ambiguous" if answers.sets[row].any() else "empty",
+                "candidates": [(classes[j], _score(scores[j], limits[j])) for j in ranked],
+                "missing": not named[label],
+            }
         )
-    ]
+    return found
 
 
 def _score(score: float, limit: float) -> str:
@@ -245,12 +248,13 @@ def calibration_report(
     rows = parts.fit if parts.certify is None else parts.certify
     table = tables.data if parts.certify is None or tables.certify is None else tables.certify
     shown = rows.sample(shown_rows(len(record.classes)), by_class=False)
+    named = name_classes(record.rule, shown.scores)
     return Report(
         title=f"calibrate: {name}",
         facts=words.calibration_facts(record),
         sentences=tuple(words.say_each("words.sampled", sample=shown, n_rows=rows.n_rows)),
         rule=record.rule,
-        rows=_page_rows(shown, rule_sets(asdict(record.rule), shown.scores), table),
+        rows=_page_rows(shown, make_sets(record.rule, shown.scores), named, table),
         made_from=_made_from(record, {}, run_id, parameters),
         parameters=_parameters(parameters),
     )
@@ -273,9 +277,9 @@ def answers_report(
     shown, made = None, {"set classifier": uri}
     if rows is not None:
         table, answered = rows
-        sample, sets = answered.sample(shown_rows(len(record.classes)))
+        sample, sets, named = answered.sample(shown_rows(len(record.classes)))
         sentences += words.say_each("words.sampled", sample=sample, n_rows=answered.n_rows)
-        shown = _page_rows(sample, sets, table)
+        shown = _page_rows(sample, sets, named, table)
         made["data"] = _used_rows(table.record)
     if calibrated_by:
         made["calibrated by"] = f"run {calibrated_by}"
@@ -293,9 +297,11 @@ def answers_report(
     )
 
 
-def _page_rows(shown: Sample, sets: NDArray[np.bool_], table: TableLike) -> ReportRows:
+def _page_rows(
+    shown: Sample, sets: NDArray[np.bool_], named: NDArray[np.bool_], table: TableLike
+) -> ReportRows:
     return ReportRows(
-        answers=Answers(shown.scores, shown.labels, sets),
+        answers=Answers(shown.scores, shown.labels, sets, named),
         table=messages.shown(table.record.source),
         places=shown.places,
         keys=shown.keys,

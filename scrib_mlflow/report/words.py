@@ -13,10 +13,9 @@ import jinja2
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.certificate.plan import least_rows, rows_for
 from scrib_mlflow.core.groups import LEAST_GROUPS
-from scrib_mlflow.core.inputs import NAN
 from scrib_mlflow.core.optimal import AbstentionGap
-from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.core.rules import OptimalRule
+from scrib_mlflow.core.reports import ClassReport, SetReport
+from scrib_mlflow.core.rules import threshold_rank
 from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.messages import chance_percent, percent, percents, shown
 from scrib_mlflow.records import DataRecord, Unscored
@@ -48,6 +47,7 @@ REFUSALS = {  # why, by the check that fails; the others are about targets of cl
     "fresh certificate": "fresh rows do not certify it",
     "abstention": "it abstains too often",
     "class abstention": "it abstains too often on a class",
+    "candidates": "its candidates miss the true class of a class too often",
     "champion": "it abstains too often, compared with the champion",
 }
 CERTIFICATE, MEASURED = "The certificate", "Risks and targets, measured"
@@ -350,9 +350,13 @@ def rule_sentences(record: SetClassifier) -> list[str]:
     sentences = []
     if getattr(record.rule, "answers", "any") == "top":
         sentences.append(say("words.only_top"))
-    if isinstance(record.rule, OptimalRule):
-        held = abstained_coverage(report)
-        sentences.append(say("words.candidates", record=record, held=held))
+    if getattr(record.rule, "max_candidates", None) is not None:
+        coverage = record.candidate_coverage or record.confidence
+        few = [
+            n for n, each in report.by_class.items() if threshold_rank(each.n_named, coverage) < 1
+        ]
+        values = {"few": few, "least": _lowest_coverage(report)}
+        sentences.append(say("words.candidates", record=record, report=report, **values))
     if record.gap is not None:
         measured = report.by_class | report.by_risk_group
         risks = [(measured[name].risk, target) for name, target in record.named_targets.items()]
@@ -383,11 +387,10 @@ def gap_sentence(
     return say("words.gap", gap=gap, kind=kind, top=answers == "top", **values)
 
 
-def abstained_coverage(report: SetReport) -> float:
-    """Return how often the sets of rows that abstain hold the true class; NaN where none does."""
-    abstained = report.n - report.n_certain
-    missed = sum(each.miscoverage * each.n for each in report.by_class.values() if each.n)
-    return float(1 - (missed - report.n_wrong) / abstained) if abstained > 0 else NAN
+def _lowest_coverage(report: SetReport) -> tuple[str, ClassReport] | None:
+    """Return the class whose abstentions hold it least often, if it is one of several."""
+    named = [(name, each) for name, each in report.by_class.items() if each.n_named]
+    return min(named, key=lambda pair: pair[1].candidate_coverage) if len(named) > 1 else None
 
 
 def evaluation_facts(
@@ -427,9 +430,10 @@ def evaluation_facts(
 
 
 def _about_candidates(record: SetClassifier, report: SetReport) -> tuple[str, ...]:
-    """Return how often candidates held the true class on other rows, where a rule promises it."""
-    held = abstained_coverage(report)
-    return tuple(say_each("words.measured_candidates", record=record, held=held))
+    """Return how often candidates held the true class on other rows, and what was asked."""
+    least = _lowest_coverage(report)
+    values = {"record": record, "report": report, "least": least}
+    return tuple(say_each("words.measured_candidates", **values))
 
 
 def measured_sentence(table: ClassTable, *, fitted: bool) -> str:

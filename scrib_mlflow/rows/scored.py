@@ -29,14 +29,14 @@ from scrib_mlflow.core.inputs import (
     row_blocks,
     take_rows,
 )
-from scrib_mlflow.core.reports import Top1, count_top1
+from scrib_mlflow.core.reports import Named, Top1, count_named, count_top1
 from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.tables import UNLABELLED, Table, group_codes
-from scrib_mlflow.serving import rule_sets
+from scrib_mlflow.serving import candidate_sets, rule_sets
 
 ARRAYS = (
     "scores",
@@ -164,6 +164,11 @@ class Scored:
         plain = asdict(rule)
         return lambda of: rule_sets(plain, self.scores[of])
 
+    def named_by(self, rule: Rule) -> SetsOf:
+        """Return what gives the classes that a rule names for a block of rows."""
+        plain = asdict(rule)
+        return lambda of: candidate_sets(plain, self.scores[of])
+
     def sample(self, most: int, *, by_class: bool) -> Sample:
         """Return all rows or at most so many, by class with all rows of rare ones; in any order."""
         if self.n_rows <= most:
@@ -196,6 +201,7 @@ class Answered:
 
     rows: Scored  # with NaN for scores where it could not score a row
     sets: NDArray[np.bool_]  # (n, k)
+    named: NDArray[np.bool_]  # (n, k) the classes that each answer names as candidates
     n_invalid: int  # rows that it could not score
 
     @property
@@ -207,6 +213,10 @@ class Answered:
         """Return the sets of a block of rows."""
         return self.sets[block]
 
+    def named_of(self, block: slice) -> NDArray[np.bool_]:
+        """Return the classes that are named for a block of rows."""
+        return self.named[block]
+
     def tally(
         self, constraints: Sequence[Constraint], level: float, group_test: GroupTest | None
     ) -> Tally:
@@ -216,15 +226,15 @@ class Answered:
 
     def count(self) -> Counts:
         """Return the counts of the sets, class by class."""
-        return count_blocks(self.sets_of, self.rows.labels, self.rows.scores)[0]
+        return count_blocks(self.sets_of, self.named_of, self.rows.labels, self.rows.scores)[0]
 
-    def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_]]:
-        """Return all rows or at most so many, and their sets."""
-        rows, sets = self.rows, self.sets
+    def sample(self, most: int) -> tuple[Sample, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return all rows or at most so many, their sets, and the classes that they name."""
+        rows, sets, named = self.rows, self.sets, self.named
         if rows.n_rows > most:
             kept = keep_rows(rows.order, np.zeros_like(rows.labels), np.array([most]))
-            rows, sets = rows.take(kept), take_rows(sets, kept)
-        return rows.as_sample(None), sets
+            rows, sets, named = rows.take(kept), take_rows(sets, kept), take_rows(named, kept)
+        return rows.as_sample(None), sets, named
 
 
 def make_answered(
@@ -235,6 +245,7 @@ def make_answered(
     sums: NDArray[np.uint64],
     scores: NDArray[np.float64],
     sets: NDArray[np.bool_],
+    named: NDArray[np.bool_],
 ) -> Answered:
     """Return what a set classifier answers to a table; raise where it can score none of the rows.
 
@@ -257,7 +268,8 @@ def make_answered(
         keys=table.keys,
         groups=table.groups,
     )
-    return Answered(rows=rows, sets=sets, n_invalid=int(np.count_nonzero(invalid)))
+    n_invalid = int(np.count_nonzero(invalid))
+    return Answered(rows=rows, sets=sets, named=named, n_invalid=n_invalid)
 
 
 def row_numbers(n: int) -> NDArray[np.int64]:
@@ -291,17 +303,20 @@ def tally_blocks(
 
 def count_blocks(
     sets_of: SetsOf,
+    named_of: SetsOf,
     labels: NDArray[np.int32],
     scores: NDArray[np.float64],
     weights: NDArray[np.float64] | None = None,  # (n,)
-) -> tuple[Counts, Top1]:
-    """Return the counts of sets, which a function gives for each block, and those of top-1."""
+) -> tuple[Counts, Top1, Named]:
+    """Return the counts of sets, which a function gives for each block, of top-1 and candidates."""
     parts = []
     for of in row_blocks(len(labels)):
         sets = sets_of(of)
         certain = np.count_nonzero(sets, axis=1) == 1
         worth = np.ones(len(sets)) if weights is None else weights[of]
         counts = count_sets(sets, labels[of], np.zeros((0, sets.shape[1])), worth)
-        parts.append((counts, count_top1(scores[of], labels[of], certain, worth)))
-    counted, top1 = zip(*parts, strict=True)
-    return add_counts(counted), Top1(*(sum(each) for each in zip(*top1, strict=True)))
+        top1 = count_top1(scores[of], labels[of], certain, worth)
+        parts.append((counts, top1, count_named(named_of(of), labels[of], certain, worth)))
+    counted, tops, named = zip(*parts, strict=True)
+    top1 = Top1(*(sum(each) for each in zip(*tops, strict=True)))
+    return add_counts(counted), top1, Named(*(sum(each) for each in zip(*named, strict=True)))

@@ -6,9 +6,9 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from mlflow.pyfunc import PyFuncModel
@@ -34,6 +34,7 @@ from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import (
     AnswerName,
     Constraint,
+    RuleName,
     Targets,
     as_given,
     claimed,
@@ -64,18 +65,18 @@ from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows import leakage, scoring
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.tables import GivenRows, TableLike
-from scrib_mlflow.serving import rule_sets
+from scrib_mlflow.serving import candidate_sets, rule_sets
 from scrib_mlflow.workflows.plan import plan_certify
 
 LOGGER = logging.getLogger(__name__)
 
 LOCATIONS = {"model_uri", "data", "certify_data", "path_data", "registered_model_name", "alias"}
-MEANS = {"require_certificate", "candidate_coverage", "batch_rows", "engine", "spark_options"}
-MEANS |= {"allow_overlap", "max_invalid"}
+MEANS = {"require_certificate", "batch_rows", "engine", "spark_options"}
+MEANS |= {"allow_overlap", "max_invalid", "candidate_coverage", "max_candidates"}
 NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is tested
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
-THRESHOLD_OPTIONS = ("penalty", *sorted(WEIGHTS))
+THRESHOLD_OPTIONS = {"penalty", *WEIGHTS}
 ADVICE_ROWS = 5_000  # fit rows that advice is drawn from
 GROUP_OPTIONS = ("group_cap", "group_test", "max_group_rows")
 EXAMPLE_ROWS = 2  # logged with the model
@@ -229,17 +230,12 @@ def check_options(settings: Calibrate) -> None:
     _check_model_options(settings)
     _check_certify_options(settings)
     changed = settings.model_dump(exclude_defaults=True)
-    rule, why = _told_rule(settings)
-    if rule == "thresholds" and "candidate_coverage" in changed:
-        raise InvalidSettingsError(
-            f"candidate_coverage is for rule=optimal; under rule=thresholds{why} the candidates "
-            "are the members of the set, or the nearest two"
-        )
-    for name in THRESHOLD_OPTIONS:
+    rule = _told_rule(settings)
+    for name in sorted(THRESHOLD_OPTIONS):
         if rule == "optimal" and name in changed:
             raise InvalidSettingsError(
                 f"{name} is for rule=thresholds; rule=optimal has no such weight, it keeps the "
-                "targets with the least abstention, and its abstentions always name candidates"
+                "targets with the least abstention"
             )
     _check_group_options(settings, changed)
     _check_weight_options(settings)
@@ -272,20 +268,12 @@ def _check_model_options(settings: Calibrate) -> None:
             )
 
 
-def _told_rule(settings: Calibrate) -> tuple[str, str]:
-    """Return the rule that the options decide, and which one did where it is not `rule`.
-
-    It is `auto` where the scores decide.
-    """
+def _told_rule(settings: Calibrate) -> RuleName | Literal["auto"]:
+    """Return the rule that the options decide; `auto` where the scores do."""
     changed = settings.model_dump(exclude_defaults=True)
-    if settings.rule != "auto":
-        return settings.rule, ""
-    if settings.mode == "paper":
-        return "thresholds", ", which mode=paper means,"
-    for name in THRESHOLD_OPTIONS:
-        if name in changed:
-            return "thresholds", f", which {name} means,"
-    return ("optimal" if "candidate_coverage" in changed else "auto"), ""
+    if settings.rule == "auto" and (settings.mode == "paper" or changed.keys() & THRESHOLD_OPTIONS):
+        return "thresholds"
+    return settings.rule
 
 
 def _check_certify_options(settings: Calibrate) -> None:
@@ -384,7 +372,7 @@ def with_rule(settings: Calibrate, scores: Floats) -> Calibrate:
     """Return the settings with the rule that `auto` means for scores like these."""
     if settings.rule != "auto":
         return settings
-    rule, _ = _told_rule(settings)
+    rule = _told_rule(settings)
     rule = choose_rule(scores) if rule == "auto" else rule
     LOGGER.info(f"rule={rule}, of rule=auto")
     return settings.model_copy(update={"rule": rule})
@@ -499,7 +487,7 @@ def _make_record(
         n_shared=parts.n_shared,
         package_version=scrib_mlflow.__version__,
         gap=None if settings.weight else _measure_gap(settings, parts, sample, fitted),
-        candidate_coverage=_coverage(settings) if settings.rule == "optimal" else None,
+        candidate_coverage=_coverage(settings),
         advice=fitted.advice,
         error_weight=settings.error_weight,
         risk_groups=groups,
@@ -544,8 +532,7 @@ def _fit_plain(settings: Calibrate, parts: engines.CalibrationRows, sample: Samp
     labels = labels_for(sample.labels, parts.classes)
     common = target_options(settings) | {"classes": parts.classes, "sample_weight": sample.weights}
     if settings.rule == "optimal":
-        coverage = _coverage(settings)
-        return fit_optimal(sample.scores, labels, candidate_coverage=coverage, **common)
+        return fit_optimal(sample.scores, labels, **common)
     return fit_thresholds(sample.scores, labels, **common, **loss_options(settings))
 
 
@@ -559,7 +546,8 @@ def _fit(
     """
     classes, certify, certify_data = parts.classes, parts.certify, parts.certify_data
     if settings.mode == "paper" or certify is None or certify_data is None:
-        return Fitted(_fit_plain(settings, parts, sample))
+        fit = _fit_plain(settings, parts, sample)
+        return Fitted(replace(fit, rule=_with_candidates(settings, fit.rule, parts.fit)))
     plan = plan_certify(settings, classes, parts.fit, certify)
     runs.log_texts_and_figures({"plan.json": to_json(plan)}, {})
     if impossible(plan):
@@ -620,8 +608,7 @@ def _fit(
         lambda some: next(certify.tallies([some], constraints, use.level, how)),
         make,
     )
-    certifying = certify.scores, certify.labels, _coverage(settings), certify.weights
-    rule = fitted_candidates(rule, *certifying)
+    rule = _with_candidates(settings, rule, certify, path.recalibration)
     rows = check_rows(sample.scores, labels, classes, sample.weights, least_rows=1)
     ambiguity = Ambiguity(**settings.model_dump(include=WEIGHTS | {"error_weight"}))
     fit = describe_rule("path", rule, rows, targets_of(settings), ambiguity)
@@ -682,6 +669,17 @@ def _tested(settings: Calibrate, base: Base, parts: engines.CalibrationRows) -> 
     chosen = settings.model_dump(mode="json", exclude=NO_MATTER) | {"answers": answers(settings)}
     used = [(record.digest, record.n_used) for record in records if record is not None]
     return json.dumps([scrib_mlflow.__version__, base.uri, base.model_id, chosen, used])
+
+
+def _with_candidates(
+    settings: Calibrate, rule: Rule, rows: Scored, recalibration: Recalibration | None = None
+) -> Rule:
+    """Return a rule whose candidates rows have calibrated: those that certify, in mode=paper fit.
+
+    A rule that does not recalibrate scores does so for its candidates where it is told how.
+    """
+    by = rows.scores, rows.labels, _coverage(settings), rows.weights
+    return fitted_candidates(rule, recalibration, *by, settings.max_candidates)
 
 
 def _coverage(settings: Calibrate) -> float:
@@ -767,14 +765,18 @@ def _try_serving(base: Base, model: Any, parts: engines.CalibrationRows) -> None
         "scores": asdict(parts.scores),
         "class_miscoverage": [0.0] * len(parts.classes),
     }
-    inputs, expected = model.metadata.get_input_schema(), _names(rule, parts.classes, scores)
+    inputs, expected = model.metadata.get_input_schema(), _expected(rule, parts.classes, scores)
     models.try_rule(served, base.uri, inputs, rows, rows.iloc[:EXAMPLE_ROWS], expected)
 
 
-def _names(rule: Rule, classes: Sequence[str], scores: Floats) -> list[list[str]]:
-    """Return the members of the set of each row."""
-    names = np.array(classes, dtype=np.object_)
-    return [names[row].tolist() for row in rule_sets(asdict(rule), scores)]
+def _expected(rule: Rule, classes: Sequence[str], scores: Floats) -> models.Expected:
+    """Return the members of the set of each row, and the classes that it names."""
+    names, plain = np.array(classes, dtype=np.object_), asdict(rule)
+    counted = {
+        "prediction_set": rule_sets(plain, scores),
+        "candidates": candidate_sets(plain, scores),
+    }
+    return {name: [names[row].tolist() for row in rows] for name, rows in counted.items()}
 
 
 def _log_model(
@@ -787,7 +789,7 @@ def _log_model(
     try:
         logged = models.log_model(stored, inputs, rows, kept)
         if tried is not None:
-            expected = _names(record.rule, record.classes, tried.scores)
+            expected = _expected(record.rule, record.classes, tried.scores)
             models.try_model(logged.model_uri, tried.features, expected)
     except BaseException:
         models.delete_logged(run_id)

@@ -110,17 +110,18 @@ def _measure(
     features = tables.as_typed(columns[names], inputs)
     values = pd.Series(np.asarray(dataset.labels_data))
     labels = tables.label_indices(values, classes, place="targets")
-    sets = np.zeros((len(features), len(classes)), dtype=np.bool_)
+    sets, named = np.zeros((2, len(features), len(classes)), dtype=np.bool_)
     scores = np.empty(sets.shape)
     for start in range(0, len(features), settings.batch_rows):
         batch = features.iloc[start : start + settings.batch_rows].reset_index(drop=True)
         alone = len(batch) == len(features)
         part = slice(start, start + len(batch))
-        scores[part], sets[part] = answer(model, batch, classes, start, "data", alone=alone)
+        answered = answer(model, batch, classes, start, "data", alone=alone)
+        scores[part], sets[part], named[part] = answered
     groups = None
     if record.group is not None and record.group in columns:
         groups = tables.group_codes(hashes.key_hashes(columns[record.group]))
     how = group_test_of(record.certificate)
     measured = labels, scores, groups, classes, settings.confidence, how, record.risk_groups
-    report = report_sets(lambda of: sets[of], *measured)
+    report = report_sets(lambda of: sets[of], lambda of: named[of], *measured)
     return report, int(np.isnan(scores).all(axis=1).sum())

@@ -35,6 +35,7 @@ from scrib_mlflow.workflows.policy import decide, find_damage
 LOGGER = logging.getLogger(__name__)
 
 POLICY_OPTIONS = {"alias", "evidence", "max_abstention", "max_abstention_increase", "allow_overlap"}
+POLICY_OPTIONS |= {"min_candidate_coverage"}
 MOST_TRIES = 5  # others may move the alias meanwhile
 
 

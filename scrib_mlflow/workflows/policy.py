@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from scrib_mlflow.core.bounds import binomial_tail
 from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.certificate.claims import reasons, recomputed_p_value, spending
 from scrib_mlflow.core.groups import LEAST_GROUPS
+from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.messages import percent, percents
 from scrib_mlflow.records import group_targets, seal
@@ -255,6 +257,8 @@ def _caps(record: SetClassifier, policy: Policy, fresh: Fresh | None) -> Iterabl
             if not report.by_class[name].abstention_rate <= cap
         ]
         yield Check("class abstention", not above, "; ".join(above) or "no class above its cap")
+    if policy.min_candidate_coverage is not None:
+        yield _candidates(report, where, policy.min_candidate_coverage, 1 - policy.confidence)
     if most is None:
         return
     if fresh is None or fresh.champion_abstention is None:
@@ -266,3 +270,23 @@ def _caps(record: SetClassifier, policy: Policy, fresh: Fresh | None) -> Iterabl
         f"the same rows; {percent(most)} more are allowed"
     )
     yield Check("champion", rate <= fresh.champion_abstention + most + SLACK, detail)
+
+
+def _candidates(report: SetReport, where: str, least: float, level: float) -> Check:
+    """Ask whether rows refute, for a class, that candidates hold it as often as is asked for."""
+    if math.isnan(report.candidate_coverage) and report.abstention_rate > 0:
+        detail = "its calibration has not measured its candidates; give fresh rows"
+        return Check("candidates", False, detail)
+    named = {name: each for name, each in report.by_class.items() if each.n_named}
+    missed = [
+        "{}: {} of {} abstentions{}, asked for are {}".format(
+            name, measured, f"{each.n_named:,}", where, asked
+        )
+        for name, each in named.items()
+        for measured, asked in [percents(each.candidate_coverage, least)]
+        if binomial_tail(each.n_named, round(each.candidate_coverage * each.n_named), least)
+        <= level / len(named)
+    ]
+    held = f"they hold the true class on {percent(report.candidate_coverage)} of its abstentions"
+    detail = held + where if named else "it never abstains"
+    return Check("candidates", not missed, "; ".join(missed) or detail)

@@ -111,6 +111,9 @@ def _request(settings: Predict) -> answers.PredictRequest:
         inputs=signature.inputs if signature else None,
         key=settings.key,
         explain=settings.explain,
+        parameters=models.served_parameters(
+            signature.params if signature else None, explain=settings.explain
+        ),
     )
 
 

@@ -7,7 +7,7 @@ are counted depends on the rows that certify, so that the certificate holds what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -36,10 +36,19 @@ from scrib_mlflow.core.groups import GroupTest, TestName, choose_group_test
 from scrib_mlflow.core.inputs import Floats, Labels, Progress
 from scrib_mlflow.core.loss import choose_rule
 from scrib_mlflow.core.optimal import fit_optimal
-from scrib_mlflow.core.rules import Fit, OptimalRule, Rule, place_candidates, predict_sets
+from scrib_mlflow.core.rules import (
+    Fit,
+    OptimalRule,
+    Recalibration,
+    Rule,
+    ThresholdRule,
+    place_candidates,
+    predict_sets,
+)
 from scrib_mlflow.core.search import fit_thresholds
 from scrib_mlflow.core.targets import AnswerName, RuleName, Target, Targets, make_constraints
 from scrib_mlflow.errors import InvalidDataError
+from scrib_mlflow.serving import MOST_CANDIDATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +244,8 @@ def fit_certified(
         make_certificate, constraints=constraints, classes=names, level=level, waived=waive
     )
     deployed, certificate = deploy(path, outcome, plain, tally, make)
-    deployed = fitted_candidates(deployed, held_out, truth, confidence, weights)
+    recalibration = path.recalibration
+    deployed = fitted_candidates(deployed, recalibration, held_out, truth, confidence, weights)
     certain = np.count_nonzero(predict_sets(held_out, deployed), axis=1) == 1
     return CertifiedFit(
         classes=names,
@@ -286,17 +296,21 @@ def deploy(
 
 def fitted_candidates(
     rule: Rule,
+    recalibration: Recalibration | None,  # of the path, for a rule that has none of its own
     scores: Floats,  # (n, k) of the certify rows
     labels: Labels,  # (n,)
     coverage: float,
     shares: Floats | None = None,  # (n,) weights, of the highest possible one
+    most: int = MOST_CANDIDATES,
 ) -> Rule:
-    """Return an optimal rule with candidates placed on the certify rows, other rules as they are.
+    """Return a rule with candidates placed on the certify rows.
 
     They change nothing about what is certain, so nothing about what is proved.
     """
-    if isinstance(rule, OptimalRule):
-        return place_candidates(rule, scores, labels, coverage, shares)
+    if isinstance(rule, ThresholdRule):
+        rule = replace(rule, recalibration=recalibration)
+    if isinstance(rule, ThresholdRule | OptimalRule):
+        return place_candidates(rule, scores, labels, coverage, shares, most)
     return rule
 
 

@@ -65,7 +65,7 @@ class SparkEngine(Engine[SparkTable]):
                 score_columns=plan.columns,
             )
             options = request.scoring
-            table, sums, scores, _, unscored = score_table(
+            table, sums, scores, _, _, unscored = score_table(
                 read, served, options.batch_rows, options.max_invalid
             )
             ready.append(scoring.Prepared(table, table.indices(scorer.classes), plan))
@@ -99,9 +99,9 @@ class SparkEngine(Engine[SparkTable]):
                     f"the model refuses rows of {table.what}: {messages.reason(error)}"
                 ) from error
         served = ServedModel(uri=uri, inputs=tuple(names), schema=schema, classes=classes)
-        slim, sums, scores, sets, _ = score_table(table, served, batch_rows)
+        slim, sums, scores, sets, named, _ = score_table(table, served, batch_rows)
         labels = slim.indices(classes)
-        return make_answered(uri, slim, classes, labels, sums, scores, sets)
+        return make_answered(uri, slim, classes, labels, sums, scores, sets, named)
 
 
 def _check_labels(table: SparkTable, classes: tuple[str, ...]) -> None:

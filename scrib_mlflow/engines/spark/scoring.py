@@ -42,7 +42,8 @@ from scrib_mlflow.rows.scoring import cannot_be_scored
 if TYPE_CHECKING:
     from mlflow.types import Schema
 
-SCORES = "scrib scores"  # struct of s0, s1, …, of m0, m1, … for sets, and of error
+# struct of s0, s1, …, of m0, m1, … for sets and c0, c1, … for candidates, and of error
+SCORES = "scrib scores"
 BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 PART_BYTES = 16 * 2**20  # that Spark hands to the driver at a time; its memory is often 1 GiB
 ROW_BYTES = 80  # of a slim row, without scores
@@ -68,6 +69,7 @@ class ScoredTable(NamedTuple):
     sums: NDArray[np.uint64]  # (n,) of what the model is given, or of scores where there is no more
     scores: NDArray[np.float64]  # (n, k) NaN in rows that could not be scored
     sets: NDArray[np.bool_]  # (n, k) of a set classifier, (n, 0) of others
+    named: NDArray[np.bool_]  # (n, k) classes that are named as candidates; likewise
     unscored: Unscored | None
 
 
@@ -86,7 +88,7 @@ def score_table(
         if not model.score_columns:
             wanted.append(_udf(spark, model)(structure(model.inputs)).alias(SCORES))
         chunks = read.frame.select(*wanted).mapInArrow(slimmer.chunks, "chunk binary")
-        width = ROW_BYTES + 9 * len(model.classes)
+        width = ROW_BYTES + 10 * len(model.classes)
         chunks = chunks.repartition(math.ceil(read.record.n_rows * width / PART_BYTES))
         chunks.persist(StorageLevel.DISK_ONLY)
         try:
@@ -111,7 +113,7 @@ def _udf(spark: Any, model: ServedModel) -> Any:
     k = len(model.classes)
     fields = [f"s{j} double" for j in range(k)]
     if model.source is None:
-        fields += [f"m{j} boolean" for j in range(k)]
+        fields += [f"{letter}{j} boolean" for letter in "mc" for j in range(k)]
     plan = {"classes": model.classes, "source": model.source and asdict(model.source)}
     with tempfile.TemporaryDirectory() as folder, quietly():
         path = Path(folder)
@@ -217,7 +219,7 @@ def _collect(
     path = Path(folder) / "values.parquet"
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        arrays, scores, sets, unscored = _fill(read, chunks, model, path, max_invalid)
+        arrays, scores, sets, named, unscored = _fill(read, chunks, model, path, max_invalid)
         source = tables.Source(
             name=f"{read.what} {read.record.source}",
             columns=tuple(dict.fromkeys(read.beside)),
@@ -241,7 +243,7 @@ def _collect(
         numbered=False,
     )
     tables.check_keys(table)
-    return ScoredTable(table, arrays["sums"], scores, sets, unscored)
+    return ScoredTable(table, arrays["sums"], scores, sets, named, unscored)
 
 
 def _fill(
@@ -250,8 +252,14 @@ def _fill(
     model: ServedModel,
     path: Path,
     max_invalid: float,
-) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64], NDArray[np.bool_], Unscored | None]:
-    """Return arrays by name, scores and sets of all rows, and write values of key and group.
+) -> tuple[
+    dict[str, NDArray[Any]],
+    NDArray[np.float64],
+    NDArray[np.bool_],
+    NDArray[np.bool_],
+    Unscored | None,
+]:
+    """Return arrays by name, scores, sets and candidates, and write values of key and group.
 
     Raise where these are not the rows of the table, or too many lack scores; those get NaN.
     """
@@ -260,9 +268,11 @@ def _fill(
     if read.labels is not None:
         arrays["code"] = new_array((n,), np.int32)
     scores = new_array((n, k), np.float64)
-    sets = new_array((n, k if model.source is None else 0), np.bool_)
+    served = (n, k if model.source is None else 0)
+    sets, named = (new_array(served, np.bool_) for _ in range(2))
     matrices = [(f"s{j}", scores[:, j]) for j in range(k)]
-    matrices += [(f"m{j}", sets[:, j]) for j in range(sets.shape[1])]
+    for letter, members in (("m", sets), ("c", named)):
+        matrices += [(f"{letter}{j}", members[:, j]) for j in range(members.shape[1])]
     digest = hashes.digest_sums(arrays["row"][:0])
     done, n_bad = 0, 0
     first_bad: list[tuple[str, str]] = []  # name and error, the first by name
@@ -281,15 +291,15 @@ def _fill(
             n_bad += bad.num_rows
             first_bad = sorted([*first_bad, *zip(*bad.to_pydict().values(), strict=True)])[:1]
             if read.named:
-                named = {name: f"value of {option}" for option, name in read.named.items()}
-                values = chunk.select([*named.values()]).rename_columns([*named])
+                columns = {name: f"value of {option}" for option, name in read.named.items()}
+                values = chunk.select([*columns.values()]).rename_columns([*columns])
                 writer = writer or stack.enter_context(pq.ParquetWriter(path, values.schema))
                 writer.write_table(values)
     if done != n or hashes.digest_of(read.frame.columns, digest) != read.record.digest:
         raise InvalidDataError(
             f"{read.what} changed while it was read; run it again when nothing writes to it"
         )
-    return arrays, scores, sets, _unscored(read, n_bad, first_bad, max_invalid)
+    return arrays, scores, sets, named, _unscored(read, n_bad, first_bad, max_invalid)
 
 
 def _unscored(

@@ -46,8 +46,11 @@ if __name__ != "scrib_mlflow.engines.spark.worker":
             schema = self.model.metadata.get_input_schema()
             rows = as_typed(model_input.reset_index(drop=True), schema)
             if self.scorer is None:
-                scores, sets = answer(self.model, rows, self.classes, 0, "a batch", alone=False)
-                return pd.DataFrame(_columns("s", scores) | _columns("m", sets) | {"error": ""})
+                scores, sets, named = answer(
+                    self.model, rows, self.classes, 0, "a batch", alone=False
+                )
+                both = _columns("m", sets) | _columns("c", named)
+                return pd.DataFrame(_columns("s", scores) | both | {"error": ""})
             scores, failed = as_served(self.scorer, rows)
             errors = _not_finite(scores, self.classes)
             for row, error in failed.items():
