@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 LOWEST = float(np.finfo(np.float64).min)  # stands for -inf where JSON is written
 SUM_TOLERANCE = 0.01  # of probabilities that are served: further off they are none
 NONE_SCORED = "the model can score none of these rows"
-MOST_CALLS = 24  # of the model for one batch, to find the rows that it cannot score
-LONE_CALLS = 6  # of these, kept for rows one by one where none was scored
+FEW_CALLS, MOST_CALLS = 16, 40  # of the model for a batch, to find the rows that it cannot score
+ROWS_A_CALL = 50  # a large batch may take more calls, because a call for a part of it costs less
+LONE_CALLS = 6  # of these, kept for rows one by one until any is scored
 MOST_CANDIDATES = 10  # that an abstention names, unless a rule says how many
 TENSOR_TYPES = {
     "tensor(float)": np.float32,
@@ -149,22 +150,18 @@ def rank_candidates(
     the most probable first, and no more than `max_candidates`.
     """
     k = probabilities.shape[1]
-    members = np.zeros(probabilities.shape, dtype=np.bool_)
-    if rule.get("candidate_thresholds") is not None:
-        members = threshold_sets(probabilities, rule["candidate_thresholds"])
     most = min(rule.get("max_candidates") or MOST_CANDIDATES, k)
-    ranks = np.where(members, probabilities, -np.inf)
-    rows = np.arange(len(ranks))
-    left = probabilities.copy()
+    thresholds = rule.get("candidate_thresholds")
+    reached = np.asarray(np.inf if thresholds is None else thresholds, dtype=np.float64)
+    ranks = np.where(probabilities >= reached, probabilities, -np.inf)
+    rows, left = np.arange(len(ranks)), probabilities.copy()
     for _ in range(min(2, k)):
         top = left.argmax(axis=1)
-        ranks[rows, top] = probabilities[rows, top]
-        members[rows, top] = True
+        ranks[rows, top] = left[rows, top]
         left[rows, top] = -np.inf
-    total = np.count_nonzero(members, axis=1)
-    width = min(int(total.max(initial=0)), most)
+    total = (ranks > -np.inf).sum(axis=1)
     count = np.minimum(total, most)
-    return _highest(ranks, width), count, total - count
+    return _highest(ranks, int(count.max(initial=0))), count, total - count
 
 
 def _highest(values: NDArray[np.float64], width: int) -> NDArray[np.intp]:
@@ -224,19 +221,18 @@ def rule_sets(
 def valid_rows(rule: Mapping[str, Any], scores: ArrayLike) -> NDArray[np.bool_]:
     """Return which rows have finite scores, and probabilities where a rule needs them."""
     scores = np.asarray(scores, dtype=np.float64)
-    valid = np.isfinite(scores).all(axis=1)
-    if rule["kind"] == "optimal":
-        with np.errstate(invalid="ignore"):
-            near = np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE
-            inside = (scores >= -SUM_TOLERANCE) & (scores <= 1 + SUM_TOLERANCE)
-            valid &= near & inside.all(axis=1)
-    return np.asarray(valid)
+    if rule["kind"] != "optimal":
+        return np.asarray(np.isfinite(scores).all(axis=1))
+    with np.errstate(invalid="ignore"):  # NaN fails every comparison
+        near = np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE
+        inside = (scores >= -SUM_TOLERANCE) & (scores <= 1 + SUM_TOLERANCE)
+    return np.asarray(near & inside.all(axis=1))
 
 
 def served_columns(
     rule: Mapping[str, Any],
     scores: NDArray[np.float64],
-    classes: Sequence[str],
+    classes: Sequence[str] | NDArray[np.object_],
     not_tried: Sequence[int] = (),  # rows that nobody asked the model about
 ) -> dict[str, Any]:
     """Return the columns that a set classifier answers with, one value a row in each.
@@ -244,37 +240,47 @@ def served_columns(
     Every list is a new one, so that callers may change it. How many candidates are left out is a
     column only where there are more classes than a row may name.
     """
-    names = np.array(classes, dtype=np.object_)
-    sets = rule_sets(rule, scores)
-    size = np.count_nonzero(sets, axis=1)
-    answer = sets.argmax(axis=1)
-    prediction = names[answer]
-    members, candidates = _alone(prediction), _alone(prediction)
-    reason = np.full(len(size), "", dtype=np.object_)
+    names = np.asarray(classes, dtype=np.object_)
+    valid = valid_rows(rule, scores)
+    own_sets = rule["kind"] != "optimal" or rule.get("max_candidates") is None
+    if own_sets:
+        sets = rule_sets(rule, scores)
+        size = np.count_nonzero(sets, axis=1)
+        certain, answer = size == 1, sets.argmax(axis=1)
+    else:  # its set is its answer or its candidates
+        probabilities, worth, value = answer_values(rule, scores)
+        answer = (scores if only_top(rule) else worth).argmax(axis=1)
+        certain = (value >= 0) & valid
+        size = certain.astype(np.int64)
+    answered, asked = np.flatnonzero(certain), np.flatnonzero(~certain)
+    prediction, reason, members, candidates = np.empty((4, len(size)), dtype=np.object_)
     more = np.zeros(len(size), dtype=np.int64)
-    asked = np.flatnonzero(size != 1)
+    prediction[answered], prediction[asked], reason[answered] = names[answer[answered]], "", ""
+    for column in (members, candidates):
+        lists = names[answer[answered], None].tolist()
+        column[answered] = np.fromiter(lists, dtype=np.object_, count=len(lists))
     if len(asked):
-        prediction[asked] = ""
-        open_scores = scores[asked]
-        valid = valid_rows(rule, open_scores)
-        # picked from an array of objects, the same texts serve all rows
-        reasons = np.array(["ambiguous", "empty", "invalid_scores"], dtype=np.object_)
-        reason[asked] = reasons[np.where(valid, size[asked] == 0, 2)]
-        if len(not_tried):
-            reason[np.asarray(not_tried)] = "not_scored"
-        probabilities = recalibrated(rule.get("recalibration"), open_scores)
-        ranked, count, more[asked] = rank_candidates(rule, probabilities)
-        count, more[asked] = np.where(valid, count, 0), np.where(valid, more[asked], 0)
-        _put_lists(candidates, asked, names[ranked], count)
-        if rule["kind"] == "optimal" and rule.get("max_candidates") is not None:
-            _put_lists(members, asked, names[ranked], count)
+        if own_sets:
+            probabilities = recalibrated(rule.get("recalibration"), scores[asked])
         else:
-            inside = np.where(sets[asked], open_scores, -np.inf)
+            probabilities = probabilities[asked]
+        ranked, count, left_out = rank_candidates(rule, probabilities)
+        count, more[asked] = count * valid[asked], left_out * valid[asked]
+        _put_lists(candidates, asked, names[ranked], count)
+        if own_sets:
+            inside = np.where(sets[asked], scores[asked], -np.inf)
             ordered = np.argsort(-inside, axis=1, kind="stable")
             _put_lists(members, asked, names[ordered], size[asked])
+        else:
+            size[asked] = count
+            _put_lists(members, asked, names[ranked], count)
+        # picked from an array of objects, the same texts serve all rows
+        reasons = np.array(["ambiguous", "empty", "invalid_scores"], dtype=np.object_)
+        reason[asked] = reasons[np.where(valid[asked], size[asked] == 0, 2)]
+        reason[np.asarray(not_tried, dtype=np.intp)] = "not_scored"
     columns = {
         "prediction": prediction,
-        "abstain": size != 1,
+        "abstain": ~certain,
         "reason": reason,
         "prediction_set": members,
         "set_size": size,
@@ -291,11 +297,6 @@ def counts_more(rule: Mapping[str, Any], k: int) -> bool:
     return most is not None and k > most
 
 
-def _alone(names: NDArray[np.object_]) -> NDArray[np.object_]:
-    """Return a list of its own for every name."""
-    return np.fromiter(names[:, None].tolist(), dtype=np.object_, count=len(names))
-
-
 def _put_lists(
     column: NDArray[np.object_],
     rows: NDArray[np.intp],
@@ -303,23 +304,29 @@ def _put_lists(
     count: NDArray[np.intp],  # (m,)
 ) -> None:
     """Put the first names of each row into a column, as a list."""
-    for length in np.unique(count):
-        same = count == length
+    for length in np.flatnonzero(np.bincount(count)).tolist():
+        same = np.flatnonzero(count == length)
         lists = names[same, :length].tolist()
         column[rows[same]] = np.fromiter(lists, dtype=np.object_, count=len(lists))
 
 
-def with_floats(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a rule with numbers where JSON has words, such as "-Infinity"."""
-    names = [name for name in ("thresholds", "candidate_thresholds") if rule.get(name) is not None]
-    return {**rule, **{name: [float(value) for value in rule[name]] for name in names}}
+def with_arrays(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a rule with arrays of floats where JSON has lists, and words such as "-Infinity"."""
+    return {
+        name: with_arrays(value)
+        if isinstance(value, dict)
+        else np.array(value, dtype=np.float64)
+        if isinstance(value, list)
+        else value
+        for name, value in rule.items()
+    }
 
 
 def explained_columns(
     rule: Mapping[str, Any],
     scores: NDArray[np.float64],
     miscoverage: Sequence[float],
-    classes: Sequence[str],
+    classes: Sequence[str] | NDArray[np.object_],
 ) -> dict[str, list[list[Any]]]:
     """Return the columns that `explain` adds: the classes, and numbers in their order.
 
@@ -334,7 +341,8 @@ def explained_columns(
         limits = np.nan_to_num(rule["thresholds"], neginf=LOWEST, posinf=-LOWEST).tolist()
         columns["thresholds"] = [list(limits) for _ in finite]
     elif rule["kind"] == "optimal":
-        columns["multipliers"] = [list(rule["multipliers"]) for _ in finite]
+        prices = np.asarray(rule["multipliers"]).tolist()
+        columns["multipliers"] = [list(prices) for _ in finite]
     columns["class_miscoverage"] = [list(missed) for _ in finite]
     return columns
 
@@ -432,6 +440,8 @@ class _Calls:
     ) -> None:
         self.score, self.data, self.most, self.done = score, data, most, 0
         self.scores = np.full((row_count(data), k), np.nan)
+        self.scored = np.zeros(len(self.scores), dtype=np.bool_)
+        self.kept = LONE_CALLS  # for single rows, until the model has scored any
         self.errors: dict[int, Exception] = {}
         self.failing: list[tuple[int, int, NDArray[np.intp]]] = []  # parts, the largest first
 
@@ -446,12 +456,12 @@ class _Calls:
                 raise ValueError(msg)  # noqa: TRY301  # a model that loses rows fails like another
         except Exception as error:  # whatever the model raises, the others go on
             return error
-        self.scores[rows] = found
+        self.scores[rows], self.scored[rows], self.kept = found, True, 0
         return None
 
     def give_up(self, rows: NDArray[np.intp], error: Exception) -> None:
-        """Note the same error for some rows."""
-        self.errors |= dict.fromkeys(rows.tolist(), error)
+        """Note the same error for some rows, but for those that were scored alone."""
+        self.errors |= dict.fromkeys(rows[~self.scored[rows]].tolist(), error)
 
     def note(self, rows: NDArray[np.intp], error: Exception | None) -> None:
         """Note what the model raised for some rows: one alone is given up, others are for later."""
@@ -477,40 +487,46 @@ def score_rows(
     rows = np.arange(len(calls.scores))
     error = calls.error(rows) if len(rows) else None
     if error is not None:
-        _set_gaps_apart(calls)
-        others = np.array([row for row in rows.tolist() if row not in calls.errors], dtype=np.intp)
-        if 0 < len(others) < len(rows):
-            error = calls.error(others)
-        if len(others) and error is not None:
-            _halve(calls, others, error)
+        found = gaps(data)
+        if found is None or not found.any():
+            calls.note(rows, error)
+        else:
+            _set_gaps_apart(calls, found)
+        _halve(calls, error)
     return calls.scores, dict(sorted(calls.errors.items()))
 
 
-def _set_gaps_apart(calls: _Calls) -> None:
-    """Give up the rows of a batch that fails which have a gap that the model does not take.
+def call_limit(n: int) -> int:
+    """Return how many calls of the model a batch of n rows may take when it is served."""
+    return min(FEW_CALLS + n // ROWS_A_CALL, MOST_CALLS)
+
+
+def _set_gaps_apart(calls: _Calls, found: NDArray[np.bool_]) -> None:
+    """Score the rows without gaps, and those with gaps unless the model does not take them.
 
     That is learnt, gap by gap, from the first and the last of the rows with the fewest others.
     """
-    found = gaps(calls.data)
-    if found is None:
-        return
     number = np.count_nonzero(found, axis=1)
+    whole, others = np.flatnonzero(number == 0), number > 0
+    if len(whole):
+        calls.note(whole, calls.error(whole))
     for j in np.argsort(-np.count_nonzero(found, axis=0), kind="stable"):
-        rows = np.flatnonzero(found[:, j])
+        rows = np.flatnonzero(found[:, j] & others)
         if not len(rows) or calls.done + 2 > calls.most / 2:
             break
         alike = rows[number[rows] == number[rows].min()]
-        if int(alike[0]) in calls.errors:
-            continue
         error = calls.error(alike[:1])
         if error is not None and (len(alike) == 1 or calls.error(alike[-1:]) is not None):
             calls.give_up(rows, error)
+            others[rows] = False
+    left = np.flatnonzero(others)
+    if len(left):
+        calls.note(left, calls.error(left))
 
 
-def _halve(calls: _Calls, rows: NDArray[np.intp], error: Exception) -> None:
-    """Score the good ones of rows that fail together."""
-    calls.note(rows, error)
-    while calls.failing and calls.done + 2 + LONE_CALLS <= calls.most:
+def _halve(calls: _Calls, error: Exception) -> None:
+    """Score the good ones of the rows that fail together."""
+    while calls.failing and calls.done + 2 + calls.kept <= calls.most:
         first, second = np.array_split(heapq.heappop(calls.failing)[2], 2)
         raised = calls.error(first)
         calls.note(first, raised)
@@ -520,7 +536,7 @@ def _halve(calls: _Calls, rows: NDArray[np.intp], error: Exception) -> None:
     if calls.failing:
         left = np.sort(np.concatenate([part for _, _, part in calls.failing]))
         calls.give_up(left, NotTriedError(f"{calls.most} calls of the model did not reach it"))
-        if len(calls.errors) == len(calls.scores):
+        if calls.kept:
             _try_alone(calls, left)
 
 
@@ -579,7 +595,9 @@ def rows_between(data: Any, start: int, stop: int) -> Any:
 
 
 if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of its own
+    import gc
     import json
+    import sys
 
     import mlflow
     import pandas as pd
@@ -593,21 +611,25 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             """Read the rule, and load the model that gives the scores."""
             with open(context.artifacts["scrib"], encoding="utf-8") as file:  # noqa: PTH123
                 record = json.load(file)
-            self.classes = record["classes"]
-            self.rule = with_floats(record["rule"])
+            self.classes = np.array(record["classes"], dtype=np.object_)
+            self.rule = with_arrays(record["rule"])
             self.source = record["scores"]
             self.miscoverage = [float(value) for value in record["class_miscoverage"]]
             self.base = mlflow.pyfunc.load_model(
                 context.artifacts["base_model"], suppress_warnings=True
             )
             self.native = native_model(self.base)
+            if "mlflow.pyfunc.scoring_server.app" in sys.modules:
+                # What a server has loaded stays for good. Large answers make Python look through
+                # all of it for garbage, which takes longer than to answer.
+                gc.freeze()
 
         def predict(
             self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
         ) -> pd.DataFrame:
             """Return one answer a row, in order, under the index of the rows if they have one."""
             asked = params or {}
-            most = math.inf if asked.get("exhaustive") else MOST_CALLS
+            most = math.inf if asked.get("exhaustive") else call_limit(row_count(model_input))
             scores, failed = score_rows(self._score, model_input, len(self.classes), most)
             if failed and len(failed) == len(scores):
                 error = failed[min(failed, key=lambda row: isinstance(failed[row], NotTriedError))]
@@ -624,7 +646,22 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             output = call_model(self.base, self.native, self.source, rows)
             return read_scores(output, self.source, len(self.classes))
 
-    def _frame(columns: dict[str, Any], index: pd.Index | None) -> pd.DataFrame:
+    class Answers(pd.DataFrame):
+        """A frame that MLflow's server can turn into JSON in a third of the time."""
+
+        def to_dict(self, orient: Any = "dict", *args: Any, **kwargs: Any) -> Any:
+            """Return what every frame does; rows are taken apart all at once."""
+            if orient != "records" or args or kwargs:
+                return super().to_dict(orient, *args, **kwargs)
+            names = self.columns.tolist()
+            rows = self.to_numpy(dtype=np.object_).tolist()
+            return [dict(zip(names, row, strict=True)) for row in rows]
+
+        def __reduce__(self) -> Any:
+            """Pickle as a plain frame: other processes do not know this file."""
+            return pd.DataFrame, (pd.DataFrame(self),)
+
+    def _frame(columns: dict[str, Any], index: pd.Index | None) -> Answers:
         """Return the columns as a frame, with texts and lists as plain objects."""
         # One table of objects is quicker than a series for each column, and keeps pandas from
         # looking through texts and lists for a type of its own.
@@ -633,7 +670,7 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             cells[:] = values
         # pandas 3 would keep the names in Arrow, which is slow when MLflow takes the frame apart
         names = pd.Index(list(columns), dtype=np.object_)
-        frame = pd.DataFrame(table.T, index, names, dtype=np.object_, copy=False)
+        frame = Answers(table.T, index, names, dtype=np.object_, copy=False)
         for position, name in enumerate(columns):
             if name in {"abstain", "set_size", "more_candidates"}:
                 frame.isetitem(position, columns[name])

@@ -352,9 +352,8 @@ def rule_sentences(record: SetClassifier) -> list[str]:
         sentences.append(say("words.only_top"))
     if getattr(record.rule, "max_candidates", None) is not None:
         coverage = record.candidate_coverage or record.confidence
-        few = [
-            n for n, each in report.by_class.items() if threshold_rank(each.n_named, coverage) < 1
-        ]
+        named = {name: int(each.n_named) for name, each in report.by_class.items()}
+        few = [name for name, n in named.items() if threshold_rank(n, coverage) < 1]
         values = {"few": few, "least": _lowest_coverage(report)}
         sentences.append(say("words.candidates", record=record, report=report, **values))
     if record.gap is not None:

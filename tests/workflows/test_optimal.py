@@ -66,13 +66,12 @@ def probabilities(record, rows):
 
 
 def expected_sets(record, rows):
-    """Return sets as lists of names, worth most first, by the formula itself."""
+    """Return sets as lists of names, the most probable first, by the formula itself."""
     rule = record["rule"]
     found = []
     tops = fit_pipeline(draw_mixture(600, seed=100)).predict(rows[FEATURES])
     for row, top in zip(probabilities(record, rows), tops, strict=True):
-        worth = row * rule["multipliers"]
-        ranked = [int(j) for j in np.argsort(-worth)]
+        ranked = [int(j) for j in np.argsort(-row)]
         answer = optimal_answer(row, rule["multipliers"], rule["charges"], CLASSES.index(top))
         if answer is not None:
             found.append([CLASSES[answer]])

@@ -151,7 +151,6 @@ def test_sets_are_what_the_formula_says_row_by_row():
     rule = fit_optimal(scores, labels, 0.1, candidate_coverage=0.8).rule
     probabilities = recalibrate(rule.recalibration, scores)
     sets = predict_sets(scores, rule)
-    worth = probabilities * rule.multipliers
     n_certain = 0
     for row, members in zip(range(400), sets, strict=True):
         answer = optimal_answer(probabilities[row], rule.multipliers, rule.charges)
@@ -159,7 +158,7 @@ def test_sets_are_what_the_formula_says_row_by_row():
             n_certain += 1
             assert members.nonzero()[0].tolist() == [answer]
             continue
-        wanted = set(np.argsort(-worth[row])[:2].tolist())
+        wanted = set(np.argsort(-probabilities[row])[:2].tolist())
         wanted |= {j for j in range(5) if probabilities[row, j] >= rule.candidate_thresholds[j]}
         assert set(members.nonzero()[0].tolist()) == wanted
     assert 50 < n_certain < 350
