@@ -604,6 +604,8 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
     from mlflow.exceptions import MlflowException
     from mlflow.pyfunc import PythonModel
 
+    IN_SERVER = "mlflow.pyfunc.scoring_server.app" in sys.modules  # of `mlflow models serve`
+
     class SetClassifier(PythonModel):
         """Serves sets: one label where the rule is certain, candidates where it abstains."""
 
@@ -619,7 +621,7 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
                 context.artifacts["base_model"], suppress_warnings=True
             )
             self.native = native_model(self.base)
-            if "mlflow.pyfunc.scoring_server.app" in sys.modules:
+            if IN_SERVER:
                 # What a server has loaded stays for good. Large answers make Python look through
                 # all of it for garbage, which takes longer than to answer.
                 gc.freeze()
@@ -647,21 +649,17 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             return read_scores(output, self.source, len(self.classes))
 
     class Answers(pd.DataFrame):
-        """A frame that MLflow's server can turn into JSON in a third of the time."""
+        """A frame that MLflow's server turns into rows of JSON in a third of the time."""
 
         def to_dict(self, orient: Any = "dict", *args: Any, **kwargs: Any) -> Any:
-            """Return what every frame does; rows are taken apart all at once."""
+            """Return what every frame does, but rows all at once."""
             if orient != "records" or args or kwargs:
                 return super().to_dict(orient, *args, **kwargs)
             names = self.columns.tolist()
             rows = self.to_numpy(dtype=np.object_).tolist()
             return [dict(zip(names, row, strict=True)) for row in rows]
 
-        def __reduce__(self) -> Any:
-            """Pickle as a plain frame: other processes do not know this file."""
-            return pd.DataFrame, (pd.DataFrame(self),)
-
-    def _frame(columns: dict[str, Any], index: pd.Index | None) -> Answers:
+    def _frame(columns: dict[str, Any], index: pd.Index | None) -> pd.DataFrame:
         """Return the columns as a frame, with texts and lists as plain objects."""
         # One table of objects is quicker than a series for each column, and keeps pandas from
         # looking through texts and lists for a type of its own.
@@ -670,7 +668,8 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             cells[:] = values
         # pandas 3 would keep the names in Arrow, which is slow when MLflow takes the frame apart
         names = pd.Index(list(columns), dtype=np.object_)
-        frame = Answers(table.T, index, names, dtype=np.object_, copy=False)
+        kind = Answers if IN_SERVER else pd.DataFrame
+        frame = kind(table.T, index, names, dtype=np.object_, copy=False)
         for position, name in enumerate(columns):
             if name in {"abstain", "set_size", "more_candidates"}:
                 frame.isetitem(position, columns[name])

@@ -61,6 +61,7 @@ NAMES = [
     "make_plan",
     "plan",
     "predict",
+    "predict_candidates",
     "predict_sets",
     "register",
     "tally_sets",
@@ -78,7 +79,8 @@ PARAMETERS = {
         scores labels risk_targets classes overall_target risk_groups max_class_abstention waive
         penalty error_weight answers share_multipliers candidate_coverage sample_weight seed
     """,
-    "with_candidates": "rule scores labels coverage classes",
+    "with_candidates": "rule scores labels coverage classes max_candidates",
+    "predict_candidates": "scores rule",
     "predict_sets": "scores rule trust",
     "evaluate_sets": "scores labels rule confidence classes sample_weight trust",
     "fit_sgr": "scores labels overall_target delta trust classes waive",
@@ -119,14 +121,18 @@ FIELDS = {
     "SetReport": """
         classes n n_certain n_wrong abstention_rate chance_ambiguity size_ambiguity empty_rate
         overall_risk overall_risk_upper confidence by_class overall_top1_risk
-        overall_top1_risk_certain by_risk_group
+        overall_top1_risk_certain candidate_coverage mean_candidates by_risk_group
     """,
     "ClassReport": """
         n n_certain n_wrong risk risk_upper risk_upper_kl miscoverage abstention_rate top1_risk
-        top1_risk_certain
+        top1_risk_certain n_named candidate_coverage
     """,
-    "ThresholdRule": "thresholds answers kind",
-    "OptimalRule": "multipliers charges recalibration candidate_thresholds answers kind",
+    "ThresholdRule": """
+        thresholds answers recalibration candidate_thresholds max_candidates kind
+    """,
+    "OptimalRule": """
+        multipliers charges recalibration candidate_thresholds answers max_candidates kind
+    """,
     "SelectiveRule": "threshold on kind",
     "TopRule": "kind",
     "SetClassifier": """
@@ -182,14 +188,14 @@ OPTIONS = {
         model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
         certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
         max_weight duplicates allow_overlap waive max_class_abstention candidate_coverage
-        require_certificate ledger classes scores_from score_transform max_invalid penalty
+        max_candidates require_certificate ledger classes scores_from score_transform max_invalid penalty
         chance_weight size_weight empty_weight error_weight seed registered_model_name alias
         max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target risk_groups confidence waive
-        max_abstention max_class_abstention max_abstention_increase allow_overlap ledger group
-        group_cap group_test batch_rows engine spark_options
+        max_abstention max_class_abstention max_abstention_increase min_candidate_coverage
+        allow_overlap ledger group group_cap group_test batch_rows engine spark_options
     """,
     "Plan": """
         data label risk_targets confidence certify_fraction group waive abstention risk_share
@@ -221,10 +227,10 @@ GATE_TAGS = """
 """
 METRICS = """
     certified p_value abstention_rate empty_rate size_ambiguity overall_risk overall_risk_upper
-    overall_top1_risk cost_rate abstention_bound abstention_bound_at_risks
+    overall_top1_risk candidate_coverage mean_candidates cost_rate abstention_bound abstention_bound_at_risks
     fit_loss fit_abstention_rate fit_overall_risk n_invalid
 """
-CLASS_METRICS = "risk risk_upper abstention top1_risk p_value"
+CLASS_METRICS = "risk risk_upper abstention top1_risk candidate_coverage p_value"
 ARTIFACTS = """
     classes.json description.md figures/classes.png figures/confusion.png figures/risk_coverage.png
     figures/sets.png figures/thresholds.png report.html rows.parquet scrib.json
@@ -294,7 +300,7 @@ def test_metrics_of_a_calibration_are_those_promised(certified):
     found = mlflow.get_run(version.tags["scrib.run_id"]).data.metrics
     by_class = [f"{name}/{each}" for name in CLASS_METRICS.split() for each in CLASSES]
     assert sorted(found) == sorted([*METRICS.split(), *by_class])
-    assert len(METRICS.split()) + 5 * len(CLASS_METRICS.split()) <= 40  # of five classes
+    assert len(METRICS.split()) + 5 * len(CLASS_METRICS.split()) <= 47  # of five classes
 
 
 def test_artifacts_of_a_calibration_are_those_promised(calibrated):
@@ -307,7 +313,7 @@ def test_artifacts_of_a_calibration_are_those_promised(calibrated):
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
-    assert found["schema_version"] == 5
+    assert found["schema_version"] == 6
     assert list(found["scores"]) == [
         "call",
         "key",

@@ -24,7 +24,7 @@ def draw(n=400, k=4, *, seed=0, limit=0.3, decimals=2):
     scores = random.random((n, k))
     scores[np.arange(n), labels] += 0.5
     scores = np.round(scores / scores.sum(axis=1, keepdims=True), decimals)
-    return Answers(scores, labels, scores >= limit)
+    return Answers(scores, labels, scores >= limit, scores >= limit / 2)
 
 
 def members(row):
@@ -123,7 +123,7 @@ def test_the_own_point_is_the_share_of_certain_rows_and_their_risk():
     coverage, risk = own_point(answers)
     assert coverage == len(right) / 400
     assert risk == pytest.approx(1 - sum(right) / len(right))
-    never = Answers(answers.scores, answers.labels, np.zeros_like(answers.sets))
+    never = Answers(answers.scores, answers.labels, *np.zeros((2, *answers.sets.shape), dtype=bool))
     assert own_point(never)[0] == 0
     assert math.isnan(own_point(never)[1])
 

@@ -18,7 +18,7 @@ def measure(k=4, n=400):
     classes = [f"c{j}" for j in range(k)]
     rule = scrib_mlflow.ThresholdRule(thresholds=(0.9,) * k)
     report = scrib_mlflow.evaluate_sets(scores, labels, rule, classes=classes)
-    return Answers(scores, labels, scores >= 0.9), report, rule
+    return Answers(scores, labels, scores >= 0.9, scores >= 0.5), report, rule
 
 
 def test_the_confusion_figure_shades_shares_of_each_class_and_ends_with_abstentions():

@@ -95,7 +95,7 @@ def test_a_version_that_was_changed_is_said_to_be_certified_nowhere():
 def test_the_logged_table_has_the_columns_promised_and_bounds_even_where_they_prove_nothing():
     measured = (
         "class rows certain wrong risk top1_risk_certain top1_risk risk_upper target miscoverage "
-        "abstention"
+        "abstention candidate_coverage"
     )
     records = class_table(measure(), TARGETS, 0.1, proves=False).records()
     assert [record["class"] for record in records] == CLASSES

@@ -1,7 +1,7 @@
 """The report is drawn for whatever classes, scores and sets there may be."""
 
 import io
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import scrib_mlflow
 from scrib_mlflow.core.reports import Answers
 from scrib_mlflow.report import page, words
 from scrib_mlflow.report.facts import Facts, class_table
+from scrib_mlflow.serving import candidate_sets
 from tests.pages import Page, read_tables
 
 HOSTILE = (
@@ -23,7 +24,7 @@ HOSTILE = (
     "long" * 80,
 )
 INLINE = {"figures/thresholds.png", "figures/values.png", "figures/risk_coverage.png"}
-SECTIONS = "certificate abstention sets scores confusion examples risk-coverage run"
+SECTIONS = "certificate abstention examples sets scores confusion risk-coverage run"
 
 
 def make(classes, scores, labels, rule, *, targets=None, keys=None):
@@ -56,7 +57,7 @@ def make(classes, scores, labels, rule, *, targets=None, keys=None):
         sentences=(),
         rule=rule,
         rows=page.ReportRows(
-            answers=Answers(scores, labels, sets),
+            answers=Answers(scores, labels, sets, candidate_sets(asdict(rule), scores)),
             table=f"{classes[0]}.parquet",
             places=np.arange(len(labels)) + 1000,
             keys=keys,
@@ -197,6 +198,7 @@ def test_empty_sets_are_named_and_explained_where_most_abstentions_are_empty():
 
 def test_examples_show_rows_keys_and_scores_of_abstentions_only():
     scores, labels = draw(3)
+    labels[::5] = (labels[::5] + 1) % 3  # so that some are no candidates
     keys = [f"key-{i}" for i in range(300)]
     made = make(names(3), scores, labels, thresholds(*[0.35] * 3), keys=keys)
     header, *body = next(t for t in read_tables(page.render(made, {})) if t[0][0] == "row")
@@ -208,8 +210,14 @@ def test_examples_show_rows_keys_and_scores_of_abstentions_only():
         members = [j for j in range(3) if scores[i, j] >= 0.35]
         assert len(members) != 1
         assert why == ("ambiguous" if members else "empty")
-        for j in members:
-            assert f"c{j} {scores[i, j]:.3f} \u2265 0.350" in " ".join(told.split())
+        text = " ".join(told.split())
+        named = np.argsort(-scores[i])[:2].tolist()  # nothing has calibrated others
+        for j in range(3):
+            sign = "\u2265" if j in members else "<"
+            assert (f"c{j} {scores[i, j]:.3f} {sign} 0.350" in text) == (j in named)
+        assert text.index(f"c{named[0]} ") < text.index(f"c{named[1]} ")
+        assert text.endswith("true class missing") == (labels[i] not in named)
+    assert any(told.endswith("true class missing") for *_, told in body)
 
 
 def test_a_page_without_rows_says_where_they_are():

@@ -49,10 +49,10 @@ def test_no_predicted_chance_is_printed_as_sure(chance, text):
 
 def test_metrics_of_the_fit_carry_a_prefix_and_the_names_promised():
     metrics = report_metrics(report_of(["a", "b"]), prefix="fit_")
-    by_class = "risk risk_upper abstention top1_risk"
+    by_class = "risk risk_upper abstention top1_risk candidate_coverage"
     overall = (
         "abstention_rate size_ambiguity empty_rate overall_risk overall_risk_upper "
-        "overall_top1_risk"
+        "overall_top1_risk candidate_coverage mean_candidates"
     )
     expected = {f"fit_{name}/{label}" for name in by_class.split() for label in "ab"}
     assert set(metrics) == expected | {f"fit_{name}" for name in overall.split()}

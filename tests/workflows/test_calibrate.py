@@ -168,7 +168,14 @@ def test_explain_adds_scores_thresholds_and_miscoverages(calibrated):
     table = draw_table(5)
     model = mlflow.pyfunc.load_model(done.model_uri)
     answers = model.predict(table[FEATURES], params={"explain": True})
-    assert list(answers.columns) == [*SERVED, "scores", "thresholds", "class_miscoverage"]
+    assert list(answers.columns) == [
+        *SERVED,
+        "classes",
+        "scores",
+        "thresholds",
+        "class_miscoverage",
+    ]
+    assert answers["classes"].tolist() == [[*CLASSES]] * 5
     assert np.allclose(np.array(answers["scores"].tolist()), raw_scores(table))
     missed = [done.classifier.fit_report.by_class[name].miscoverage for name in CLASSES]
     assert answers["class_miscoverage"][0] == missed

@@ -91,7 +91,11 @@ def test_the_last_of_the_path_that_passed_is_deployed(mixture):
     done = calibrate(rule="thresholds")
     path = scrib_mlflow.from_json(read_artifact(done.run_id, "path.json"))
     record = done.classifier
-    assert record.rule == path.steps[record.path.chosen].rule
+    step = path.steps[record.path.chosen].rule
+    assert record.rule.thresholds == step.thresholds
+    assert step.candidate_thresholds is None
+    assert record.rule.recalibration == path.recalibration  # which ranks the candidates
+    assert record.rule.max_candidates == 10
     assert all(p <= 0.05 for p in record.path.p_values[: record.path.chosen + 1])
     assert len(record.path.p_values) in {record.path.chosen + 1, record.path.chosen + 2}
     if len(record.path.p_values) > record.path.chosen + 1:

@@ -9,7 +9,6 @@ from sklearn.linear_model import LogisticRegression
 
 import scrib_mlflow
 from scrib_mlflow.cli import main
-from scrib_mlflow.errors import InvalidSettingsError
 from tests.models import CLASSES, FEATURES, draw_mixture
 
 TARGET = 0.05
@@ -68,10 +67,6 @@ def test_groups_overall_targets_and_coverage_reach_the_rule(mixed):
     [
         (["--rule", "optimal", "--empty_weight", "1.1"], "empty_weight is for rule=thresholds"),
         (["--rule", "optimal", "--penalty", "10"], "penalty is for rule=thresholds"),
-        (
-            ["--rule", "thresholds", "--candidate_coverage", "0.9"],
-            "candidate_coverage is for rule=optimal",
-        ),
         (["--rule", "best"], "rule"),
         (
             ["--rule", "optimal", "--scores_from", "decision_function"],
@@ -126,14 +121,7 @@ def test_auto_takes_the_optimal_rule_where_it_can(mixed, options, kind):
     assert mlflow.get_run(done.run_id).data.params["rule"] == "auto"
 
 
-@pytest.mark.parametrize("options", [{"mode": "paper"}, {"penalty": 10.0}])
-def test_options_that_ask_for_both_rules_are_refused_at_once(options):
-    (name,) = options
-    with pytest.raises(InvalidSettingsError, match=f"which {name}.* means, the candidates"):
-        scrib_mlflow.calibrate("models:/none/1", "none", "y", candidate_coverage=0.9, **options)
-
-
-def test_auto_keeps_thresholds_for_two_classes_where_no_option_asks_for_the_other(mixed):
+def test_auto_keeps_thresholds_for_two_classes_whatever_is_asked_of_candidates(mixed):
     rows = pd.read_parquet("rows.parquet")
     rows = rows[rows["label"] != "hard"]
     model = LogisticRegression().fit(rows[FEATURES], rows["label"])
@@ -143,5 +131,5 @@ def test_auto_keeps_thresholds_for_two_classes_where_no_option_asks_for_the_othe
     given = "models:/two/1", "two.parquet", "label"
     assert scrib_mlflow.calibrate(*given).classifier.rule.kind == "thresholds"
     asked = scrib_mlflow.calibrate(*given, candidate_coverage=0.9).classifier
-    assert asked.rule.kind == "optimal"
+    assert asked.rule.kind == "thresholds"
     assert asked.candidate_coverage == 0.9

@@ -21,7 +21,7 @@ from tests.workflows.gates import NAME
 from tests.workflows.test_gate_files import stored_file
 
 pytestmark = pytest.mark.usefixtures("real_page")
-SECTIONS = ["certificate", "abstention", "sets", "scores", "confusion", "examples"]
+SECTIONS = ["certificate", "abstention", "examples", "sets", "scores", "confusion"]
 SECTIONS += ["risk-coverage", "run"]
 FIGURES = {"classes", "confusion", "risk_coverage", "sets", "thresholds"}
 

@@ -47,7 +47,11 @@ def certify_rows(scores, labels, keys=None, fraction=0.7, seed=0):
 def test_easy_targets_are_certified_on_the_rows_held_out(fitted):
     assert fitted.certificate.passed
     assert fitted.chosen == len([p for p in fitted.p_values if p <= 0.05]) - 1
-    assert fitted.rule == fitted.path.steps[fitted.chosen].rule
+    plain = dataclasses.replace(
+        fitted.path.steps[fitted.chosen].rule, recalibration=fitted.path.recalibration
+    )
+    held = certify_rows(SCORES, LABELS)
+    assert fitted.rule == place_candidates(plain, SCORES[held], LABELS[held], 0.95)
     assert fitted.predicted_power == fitted.path.steps[0].power
     assert (fitted.fit_rows, fitted.certify_rows) == (900, 2_100)
     assert fitted.classes == NAMES
