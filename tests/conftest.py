@@ -279,3 +279,31 @@ def certified(certified_folder, tmp_path):
     """A copy of that store, which a test may change."""
     with using_copy(certified_folder, tmp_path / "store") as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def both_folder(made_once, mixture_folder, drawn):
+    """A store where version 1 has thresholds, version 2 is optimal, and the classifier is gone."""
+
+    def make(folder):
+        import mlflow  # noqa: PLC0415
+
+        import scrib_mlflow  # noqa: PLC0415
+        from tests.models import draw_mixture  # noqa: PLC0415
+
+        with using_copy(mixture_folder, folder), drawn():
+            draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
+            for rule in ("thresholds", "optimal"):
+                scrib_mlflow.calibrate(
+                    "models:/base/1", "rows.parquet", "label", risk_targets=0.05, rule=rule
+                )
+            mlflow.MlflowClient().delete_registered_model("base")
+
+    return made_once("both", make)[0]
+
+
+@pytest.fixture
+def both(both_folder):
+    """That store, for tests that only read it."""
+    with using(f"sqlite:///{both_folder / 'mlflow.db'}", both_folder) as uri:
+        yield uri

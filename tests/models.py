@@ -1,11 +1,14 @@
 """A small registered classifier for tests, and rows for it."""
 
+import json
 from functools import cache
+from pathlib import Path
 
 import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.models import infer_signature
+from scipy import special
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -110,3 +113,19 @@ def register_mixture(name="base", *, seed=100, rows=600):
             registered_model_name=name,
         )
     return f"models:/{name}/{info.registered_model_version}"
+
+
+def read_record(version, name="base-scrib"):
+    """Return what scrib.json of a version says."""
+    uri = f"models:/{name}/{version}"
+    place = mlflow.models.get_model_info(uri).flavors["python_function"]["artifacts"]["scrib"]
+    path = mlflow.artifacts.download_artifacts(f"{uri}/{place['path']}")
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def probabilities(record, rows):
+    """Return recalibrated scores of the mixture's classifier, by scrib.json and scikit-learn."""
+    scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(rows[FEATURES])
+    bent = record["rule"]["recalibration"]
+    logs = np.log(np.maximum(scores, bent["least_score"]))
+    return special.softmax(logs * bent["slopes"] + bent["offsets"], axis=1)

@@ -188,8 +188,8 @@ OPTIONS = {
         model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
         certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
         max_weight duplicates allow_overlap waive max_class_abstention candidate_coverage
-        max_candidates require_certificate ledger classes scores_from score_transform max_invalid penalty
-        chance_weight size_weight empty_weight error_weight seed registered_model_name alias
+        max_candidates require_certificate ledger classes scores_from score_transform max_invalid
+        penalty chance_weight size_weight empty_weight error_weight seed registered_model_name alias
         max_fit_rows batch_rows engine spark_options
     """,
     "Gate": """
@@ -227,8 +227,8 @@ GATE_TAGS = """
 """
 METRICS = """
     certified p_value abstention_rate empty_rate size_ambiguity overall_risk overall_risk_upper
-    overall_top1_risk candidate_coverage mean_candidates cost_rate abstention_bound abstention_bound_at_risks
-    fit_loss fit_abstention_rate fit_overall_risk n_invalid
+    overall_top1_risk candidate_coverage mean_candidates cost_rate abstention_bound
+    abstention_bound_at_risks fit_loss fit_abstention_rate fit_overall_risk n_invalid
 """
 CLASS_METRICS = "risk risk_upper abstention top1_risk candidate_coverage p_value"
 ARTIFACTS = """

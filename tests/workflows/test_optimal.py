@@ -11,58 +11,28 @@ import pandas as pd
 import pytest
 import requests
 from mlflow.pyfunc.scoring_server import invocations
-from scipy import special, stats
+from scipy import stats
 
 import scrib_mlflow
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.records import seal
 from scrib_mlflow.registry.models import Stored, version_tags
 from scrib_mlflow.workflows.demo import serve
-from tests.conftest import using, using_copy
-from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
+from tests.conftest import using_copy
+from tests.models import (
+    CLASSES,
+    FEATURES,
+    case_hashes,
+    draw_mixture,
+    fit_pipeline,
+    probabilities,
+    read_record,
+)
 from tests.oracles import keep_top, optimal_answer
 from tests.test_serve import ALONE
 from tests.workflows.gates import champion, failed
 
-TARGET = 0.05
-
-
-@pytest.fixture(scope="module")
-def folder(mixture_folder, drawn, made_once):
-    """A store where version 1 has thresholds, version 2 is optimal, and the classifier is gone."""
-
-    def make(place):
-        with using_copy(mixture_folder, place), drawn():
-            draw_mixture(2000, seed=2).to_parquet("fresh.parquet")
-            for rule in ("thresholds", "optimal"):
-                scrib_mlflow.calibrate(
-                    "models:/base/1", "rows.parquet", "label", risk_targets=TARGET, rule=rule
-                )
-            mlflow.MlflowClient().delete_registered_model("base")
-
-    return made_once("optimal", make)[0]
-
-
-@pytest.fixture
-def both(folder):
-    """That store, for tests that only read it."""
-    with using(f"sqlite:///{folder / 'mlflow.db'}", folder) as uri:
-        yield uri
-
-
-def read_record(version):
-    uri = f"models:/base-scrib/{version}"
-    place = mlflow.models.get_model_info(uri).flavors["python_function"]["artifacts"]["scrib"]
-    path = mlflow.artifacts.download_artifacts(f"{uri}/{place['path']}")
-    return json.loads(Path(path).read_text(encoding="utf-8"))
-
-
-def probabilities(record, rows):
-    """Return the recalibrated scores of rows, from scrib.json and scikit-learn alone."""
-    scores = fit_pipeline(draw_mixture(600, seed=100)).predict_proba(rows[FEATURES])
-    bent = record["rule"]["recalibration"]
-    logs = np.log(np.maximum(scores, bent["least_score"]))
-    return special.softmax(logs * bent["slopes"] + bent["offsets"], axis=1)
+TARGET = 0.05  # of the store `both`
 
 
 def expected_sets(record, rows):
@@ -225,8 +195,8 @@ def test_a_version_says_which_rule_it_has_and_how_near_the_best_it_is(both):
         assert names == {f"figures/{each}.png" for each in every}
 
 
-def test_evaluate_and_gate_take_either_rule(folder, tmp_path):
-    with using_copy(folder, tmp_path / "copy"):
+def test_evaluate_and_gate_take_either_rule(both_folder, tmp_path):
+    with using_copy(both_folder, tmp_path / "copy"):
         done = scrib_mlflow.evaluate("models:/base-scrib/2", "fresh.parquet", "label")
         assert done.report.empty_rate == 0
         note = mlflow.get_run(done.run_id).data.tags["mlflow.note.content"]

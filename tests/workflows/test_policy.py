@@ -62,6 +62,17 @@ def report(abstention=0.2, **of_class):
     )
 
 
+def naming(**held):
+    """Return a report of 100 abstentions a class, with so many that name it; 95 unless said."""
+    known = {name: held.get(name, 95) for name in CLASSES}
+    plain = report()
+    by_class = {
+        name: replace(each, n_named=100, candidate_coverage=known[name] / 100)
+        for name, each in plain.by_class.items()
+    }
+    return replace(plain, by_class=by_class, candidate_coverage=sum(known.values()) / 300)
+
+
 def claim(name="hard", **changes):
     """Return what the rows say of a class."""
     made = Claim(
@@ -620,6 +631,45 @@ def test_damaged_files_are_refused_whatever_the_evidence():
             replace(FRESH, report=report(0.2, hard=NAN)),
             *("class abstention", False, ["hard"]),
             id="undefined abstention of a class",
+        ),
+        # candidates: P(Bin(100, 0.9) <= 81) is 0.0046, above 0.05 / 3 is P(... <= 83), 0.0206
+        pytest.param(
+            replace(RECORD, certify_report=naming()),
+            *(asking(min_candidate_coverage=0.9), None, "candidates", True, ["95.0 %"]),
+            id="candidates",
+        ),
+        pytest.param(
+            replace(RECORD, certify_report=naming(hard=83)),
+            *(asking(min_candidate_coverage=0.9), None, "candidates", True, []),
+            id="candidates of a class, by chance",
+        ),
+        pytest.param(
+            replace(RECORD, certify_report=naming(hard=81)),
+            asking(min_candidate_coverage=0.9),
+            *(None, "candidates", False, ["hard: 81.0 % of 100 abstentions", "90.0 %"]),
+            id="candidates of a class, refuted",
+        ),
+        pytest.param(
+            replace(RECORD, certify_report=naming()),
+            asking(min_candidate_coverage=0.9),
+            replace(FRESH, report=naming(easy=50)),
+            *("candidates", False, ["easy: 50.0 % of 100 abstentions"]),
+            id="candidates on fresh rows",
+        ),
+        pytest.param(
+            *(RECORD, asking(min_candidate_coverage=0.9), None, "candidates", False),
+            ["has not measured its candidates"],
+            id="candidates of older versions",
+        ),
+        pytest.param(
+            replace(RECORD, certify_report=report(0.0)),
+            *(asking(min_candidate_coverage=0.9), None, "candidates", True, ["never abstains"]),
+            id="no candidates are needed",
+        ),
+        pytest.param(
+            replace(PAPER, fit_report=naming(hard=50)),
+            *(asking(min_candidate_coverage=0.9), None, "candidates", False, ["of the fit rows"]),
+            id="candidates on fit rows",
         ),
         # champion
         pytest.param(
