@@ -121,7 +121,8 @@ def test_the_report_says_where_the_true_class_is_missing_among_the_candidates(bo
 
 
 def test_mode_paper_takes_the_fit_rows_and_says_so(mixture):
-    done = scrib_mlflow.calibrate(mixture, "rows.parquet", "label", mode="paper")
+    options = {"mode": "paper", "risk_targets": 0.01}
+    done = scrib_mlflow.calibrate(mixture, "rows.parquet", "label", **options)
     rule, rows = done.classifier.rule, pd.read_parquet("rows.parquet")
     assert rule.recalibration is None  # nothing of it in the paper: candidates go by the scores
     assert rule.max_candidates == 10
@@ -132,6 +133,7 @@ def test_mode_paper_takes_the_fit_rows_and_says_so(mixture):
     for j, name in enumerate(CLASSES):
         own = np.sort(scores[answers["abstain"] & (rows["label"] == name), j])
         m = int(0.05 * (len(own) + 1) + 1e-9)
+        assert m > 0
         assert (own >= rule.candidate_thresholds[j]).sum() == len(own) - m + 1
     description = mlflow.MlflowClient().get_model_version(done.name, done.version).description
     assert "but on the rows that were fitted, which proves nothing" in description
@@ -139,9 +141,8 @@ def test_mode_paper_takes_the_fit_rows_and_says_so(mixture):
 
 @pytest.mark.parametrize("rule", ["thresholds", "optimal"])
 def test_of_more_candidates_than_a_row_may_name_the_others_are_counted(mixture, rule):
-    done = scrib_mlflow.calibrate(
-        mixture, "rows.parquet", "label", rule=rule, max_candidates=2, candidate_coverage=0.999
-    )
+    options = {"rule": rule, "max_candidates": 2, "candidate_coverage": 0.9999}
+    done = scrib_mlflow.calibrate(mixture, "rows.parquet", "label", risk_targets=0.05, **options)
     model = mlflow.pyfunc.load_model(done.model_uri)
     outputs = model.metadata.get_output_schema()
     assert outputs.input_names() == [*SERVED, "more_candidates"]
