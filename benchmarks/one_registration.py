@@ -1,4 +1,4 @@
-"""One registration: a scikit-learn classifier, the set classifier made of it, and rows to ask."""
+"""One registration: a scikit-learn classifier, set classifiers of both rules, and rows to ask."""
 
 from __future__ import annotations
 
@@ -28,19 +28,24 @@ NEEDED = ("mlflow", "numpy", "pandas", "scikit-learn", "scipy", "skops")  # infe
 
 
 def main(folder: Path) -> None:
-    """Register both models in the store that MLFLOW_TRACKING_URI names; print their URIs."""
+    """Register the models in the store that MLFLOW_TRACKING_URI names; print their URIs."""
     mlflow.set_experiment(experiment_id=_experiment(folder))
     table = _draw_table(TRAINED + CALIBRATED + ASKED)
     base = _register(table[:TRAINED])
     path = folder / "calibration.parquet"
     table[TRAINED:-ASKED].to_parquet(path)
-    done = calibrate(base, str(path), "label", risk_targets=RISK)
+    made = {
+        rule: calibrate(base, str(path), "label", risk_targets=RISK, rule=rule).model_uri
+        for rule in ("thresholds", "optimal")
+    }
     asked = table[-ASKED:][FEATURES].reset_index(drop=True)
     asked.to_parquet(folder / "asked.parquet")
     asked.to_json(folder / "asked.json", orient="split", index=False, double_precision=15)
-    answers = mlflow.pyfunc.load_model(done.model_uri, suppress_warnings=True).predict(asked)
-    abstain = float(answers["abstain"].mean())
-    print(json.dumps({"base": base, "wrapper": done.model_uri, "abstain": abstain}))
+    abstain = {}
+    for rule, uri in made.items():
+        answers = mlflow.pyfunc.load_model(uri, suppress_warnings=True).predict(asked)
+        abstain[rule] = float(answers["abstain"].mean())
+    print(json.dumps({"uris": {"base": base, **made}, "abstain": abstain}))
 
 
 def _experiment(folder: Path) -> str:

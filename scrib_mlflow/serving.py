@@ -20,7 +20,7 @@ SUM_TOLERANCE = 0.01  # of probabilities that are served: further off they are n
 NONE_SCORED = "the model can score none of these rows"
 FEW_CALLS, MOST_CALLS = 16, 40  # of the model for a batch, to find the rows that it cannot score
 ROWS_A_CALL = 50  # a large batch may take more calls, because a call for a part of it costs less
-LONE_CALLS = 6  # of these, kept for rows one by one until any is scored
+LONE_CALLS = 8  # of these, kept for rows one by one until any is scored
 MOST_CANDIDATES = 10  # that an abstention names, unless a rule says how many
 TENSOR_TYPES = {
     "tensor(float)": np.float32,
@@ -542,7 +542,9 @@ def _halve(calls: _Calls, error: Exception) -> None:
 
 def _try_alone(calls: _Calls, rows: NDArray[np.intp]) -> None:
     """Ask for a few rows one by one, so that it is known whether the model scores any."""
-    for row in rows[:: -(-len(rows) // LONE_CALLS)]:
+    most = min(LONE_CALLS, len(rows))
+    # at random, because bad rows may come in a rhythm, and in the same way each time
+    for row in np.random.default_rng(len(rows)).choice(rows, most, replace=False):
         error = calls.error(np.array([row]))
         calls.errors.pop(int(row))
         if error is not None:
@@ -633,11 +635,15 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             asked = params or {}
             most = math.inf if asked.get("exhaustive") else call_limit(row_count(model_input))
             scores, failed = score_rows(self._score, model_input, len(self.classes), most)
-            if failed and len(failed) == len(scores):
-                error = failed[min(failed, key=lambda row: isinstance(failed[row], NotTriedError))]
-                msg = f"{NONE_SCORED}: {type(error).__name__}: {error}"
-                raise MlflowException.invalid_parameter_value(msg) from None
             left = [row for row, error in failed.items() if isinstance(error, NotTriedError)]
+            if failed and len(failed) == len(scores):
+                error = next(e for e in failed.values() if not isinstance(e, NotTriedError))
+                what = NONE_SCORED
+                if left:
+                    what = f"none of the rows that were tried can be scored, of {len(left):,} "
+                    what += "others nothing is known; send fewer rows at a time"
+                msg = f"{what}: {type(error).__name__}: {error}"
+                raise MlflowException.invalid_parameter_value(msg) from None
             columns = served_columns(self.rule, scores, self.classes, left)
             if asked.get("explain"):
                 columns |= explained_columns(self.rule, scores, self.miscoverage, self.classes)

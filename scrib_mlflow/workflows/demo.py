@@ -44,11 +44,13 @@ UNSET = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLF
 
 
 @contextmanager
-def serve(model_uri: str, tracking_uri: str, log: Path, manager: str = "local") -> Iterator[str]:
+def serve(
+    model_uri: str, tracking_uri: str, log: Path, manager: str = "local", workers: int = 1
+) -> Iterator[str]:
     """Yield the address of a server for the model; it is stopped in the end, come what may."""
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model_uri]
-    command += ["--env-manager", manager, "-h", HOST, "-p", str(port)]
+    command += ["--env-manager", manager, "-h", HOST, "-p", str(port), "-w", str(workers)]
     beside = str(Path(sys.executable).parent)  # MLflow looks there for uvicorn, if told to
     path = os.pathsep.join([beside, os.environ.get("PATH", "")])
     environment = {**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, "PATH": path}

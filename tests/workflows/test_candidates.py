@@ -284,10 +284,13 @@ def test_rows_that_the_calls_do_not_reach_say_so_and_commands_reach_them_all(pic
 
 def test_a_batch_of_which_no_row_can_be_scored_is_an_error_that_says_why(picky):
     model = mlflow.pyfunc.load_model(picky.model_uri)
-    for n in (1, 7, 3_000):
-        with pytest.raises(mlflow.MlflowException, match=serving.NONE_SCORED) as caught:
-            model.predict(pd.DataFrame({"town": ["?"] * n}))
+    for n, words in ((1, serving.NONE_SCORED), (7, serving.NONE_SCORED), (3_000, "send fewer")):
+        rows = pd.DataFrame({"town": ["?"] * n})
+        with pytest.raises(mlflow.MlflowException, match=words) as caught:
+            model.predict(rows)
         assert "unknown categories" in str(caught.value)
+        with pytest.raises(mlflow.MlflowException, match=serving.NONE_SCORED):
+            model.predict(rows, params={"exhaustive": True})
 
 
 def test_explain_names_the_classes_in_the_order_of_the_scores(both):

@@ -91,8 +91,9 @@ class SparkEngine(Engine[SparkTable]):
         leave_out = [str(table.label), *table.beside]
         names = feature_names(table.what, table.frame.columns, schema, leave_out)
         some = first_rows(table.frame.select(*map(column, names)), scoring.TRIED)
+        params = models.served_parameters(model.metadata.get_params_schema(), explain=True)
         try:
-            model.predict(as_typed(some, schema), params={"explain": True})
+            model.predict(as_typed(some, schema), params=params)
         except MlflowException as error:
             if serving.NONE_SCORED not in str(error):  # the columns are not what it takes
                 raise errors.InvalidDataError(
