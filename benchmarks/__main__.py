@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
+    candidates,
     classes,
     curves,
     errors,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "classes": lambda chosen: classes.run(chosen.data),
     "moves": lambda _: moves.run(),
     "rules": lambda chosen: rules.run(chosen.data, quick=chosen.quick),
+    "candidates": lambda chosen: candidates.run(chosen.data, quick=chosen.quick),
     "errors": lambda chosen: errors.run(chosen.data, quick=chosen.quick),
     "curves": lambda chosen: curves.run(quick=chosen.quick),
     "frontier": lambda chosen: frontier.run(quick=chosen.quick),

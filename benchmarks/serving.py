@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import tempfile
 import threading
 import time
@@ -250,6 +251,8 @@ def _ask(link: http.client.HTTPConnection, body: bytes, expected: bytes) -> floa
 
 def _answer(link: http.client.HTTPConnection, body: bytes) -> bytes:
     link.request("POST", "/invocations", body, HEADERS)
+    # servers with several workers send head and body apart, and wait for word of the head
+    link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
     response = link.getresponse()
     answer = response.read()
     if response.status != http.HTTPStatus.OK:
