@@ -397,8 +397,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "size_weight": "with rule=thresholds: cost of each class in a set",
         "error_weight": "how many abstentions a wrong answer costs; 2 answers only what is more "
         "likely right than wrong, at 0 only the targets count errors",
-        "empty_weight": "with rule=thresholds: cost of an empty set; 1.1 prefers sets that name "
-        "candidate classes",
+        "empty_weight": "with rule=thresholds: cost of an empty set; 1.1 prefers sets of several "
+        "classes",
     },
     "Registry": {
         "run_id": "the calibrate run whose model is not registered",

@@ -689,8 +689,9 @@ if __name__ != "scrib_mlflow.serving":  # MLflow runs this file under a name of 
             cells[:] = values
         # pandas 3 would keep the names in Arrow, which is slow when MLflow takes the frame apart
         names = pd.Index(list(columns), dtype=np.object_)
-        kind = Answers if IN_SERVER else pd.DataFrame
-        frame = kind(table.T, index, names, dtype=np.object_, copy=False)
+        if IN_SERVER:  # which asks for no types
+            return Answers(table.T, index, names, dtype=np.object_, copy=False)
+        frame = pd.DataFrame(table.T, index, names, dtype=np.object_, copy=False)
         for position, name in enumerate(columns):
             if name in {"abstain", "set_size", "more_candidates"}:
                 frame.isetitem(position, columns[name])

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.groups import CASES, GROUPS, find_cap, rate
+from scrib_mlflow import fit_certified, predict_candidates, predict_sets
 from scrib_mlflow.core.bounds import allowed_errors
 from scrib_mlflow.core.certificate import draw_path
 from scrib_mlflow.core.groups import GroupTest
@@ -136,3 +137,24 @@ def test_grouped_certificates_are_false_as_seldom_as_they_say(case, groups):
 @pytest.mark.slow
 def test_without_a_cap_the_design_effect_is_false_where_large_groups_are_riskier():
     assert rate("2 % huge and riskier", 40, GroupTest(), 1.0, 600, seed=11) > 0.3
+
+
+def named_rates(seed, rule):
+    """Return abstained fresh rows by class, and how many name it, after a path was tested."""
+    scores, labels = draw_scores(6_000, noise=NOISE, seed=seed)
+    fit = fit_certified(scores, labels, 0.15, rule=rule, confidence=0.9)
+    fresh, truth = draw_scores(50_000, noise=NOISE, seed=20_000 + seed)
+    abstains = predict_sets(fresh, fit.rule).sum(axis=1) != 1
+    held = predict_candidates(fresh, fit.rule)[np.arange(len(truth)), truth]
+    return [np.bincount(truth[rows], minlength=5) for rows in (abstains, abstains & held)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["thresholds", "optimal"])
+def test_candidates_hold_every_class_nearly_as_often_as_asked_after_a_path_was_tested(rule):
+    with ProcessPoolExecutor(2) as pool:
+        found = list(pool.map(named_rates, range(REPETITIONS), [rule] * REPETITIONS))
+    rows, held = np.sum(found, axis=0)
+    # asked are 90 %; the rows have chosen the rule as well, so this is approximate
+    assert (held / rows >= 0.885).all()
+    assert (held / rows <= 0.98).all()
