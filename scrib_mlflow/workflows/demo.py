@@ -154,7 +154,7 @@ def summary(shown: Shown) -> str:
     """Return what a person wants to see at the end."""
     return f"""an answered row, in truth a {shown.answered_digit}:
 {json.dumps(shown.answered, indent=2)}
-an abstention, in truth a {shown.abstained_digit}; a person looks at the candidates:
+an abstention, in truth a {shown.abstained_digit}; the candidates, the most probable first:
 {json.dumps(shown.abstained, indent=2)}
 
 the server is stopped; everything is in one folder, to look at or to delete:
@@ -163,10 +163,14 @@ the server is stopped; everything is in one folder, to look at or to delete:
 
 
 def _ask(address: str, rows: pd.DataFrame, folder: Path) -> Shown:
-    """Post real rows and return one that was answered and one that was not."""
+    """Post real rows and return one that was answered and one that was not.
+
+    The latter is the first of those that name the fewest candidates.
+    """
     answers = ask(address, rows.drop(columns="digit").to_dict(orient="split"))
-    by_state = {bool(answer["abstain"]): i for i, answer in reversed(list(enumerate(answers)))}
-    answered, abstained = by_state[False], by_state[True]
+    answered = next(i for i, answer in enumerate(answers) if not answer["abstain"])
+    asked = [i for i, answer in enumerate(answers) if answer["abstain"]]
+    abstained = min(asked, key=lambda i: len(answers[i]["candidates"]))
     digits = rows["digit"].tolist()
     return Shown(folder, answers[answered], digits[answered], answers[abstained], digits[abstained])
 

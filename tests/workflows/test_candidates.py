@@ -117,7 +117,7 @@ def test_the_report_says_where_the_true_class_is_missing_among_the_candidates(bo
         names = [name for name in CLASSES if f"{name} " in f"{row[column]} "]
         assert (row[true] in names) == (row not in missing)
         assert len(names) >= 2
-    assert "named then" in Page(text).sections["abstention"]
+    assert "candidates hold it" in Page(text).sections["abstention"]
 
 
 def test_mode_paper_takes_the_fit_rows_and_says_so(mixture):
