@@ -112,6 +112,7 @@ def test_no_rows_get_no_answers(address):
         {"dataframe_records": [{**dict.fromkeys(FEATURES, 1.0)}], "params": {"explain": "maybe"}},
         {"dataframe_records": []},
         {"rows": []},
+        {"input_data": {"columns": FEATURES, "data": [[1.0] * 4]}},  # Azure's form
         "{not json",
     ],
 )
