@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from scrib_mlflow.results import (
         Decision as Decision,
         Predictions as Predictions,
+        Selection as Selection,
         SetClassifier as SetClassifier,
         from_json as from_json,
         to_json as to_json,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from scrib_mlflow.workflows.plan import Planned as Planned, plan as plan
     from scrib_mlflow.workflows.predict import Predicted as Predicted, predict as predict
     from scrib_mlflow.workflows.register import register as register
+    from scrib_mlflow.workflows.select import Selected as Selected, select as select
 
 __version__ = "0.1.0"
 
@@ -79,7 +81,7 @@ _NAMES = {  # public names by the module that defines them
     "core.studies": "Comparison TargetFrontier fit_label fit_sgr fit_shared_threshold fit_top1",
     "errors": "ScribError",
     "estimator": "ScribClassifier",
-    "results": "Decision Predictions SetClassifier from_json to_json",
+    "results": "Decision Predictions Selection SetClassifier from_json to_json",
     "workflows.calibrate": "Calibration calibrate",
     "workflows.compare": "Compared compare",
     "workflows.evaluate": "Evaluation evaluate",
@@ -88,6 +90,7 @@ _NAMES = {  # public names by the module that defines them
     "workflows.plan": "Planned plan",
     "workflows.predict": "Predicted predict",
     "workflows.register": "register",
+    "workflows.select": "Selected select",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

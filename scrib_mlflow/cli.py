@@ -134,6 +134,22 @@ Examples:
       -P label=stage -P risk_targets="{N1: 0.2, default: 0.1}" \\
       -P lowest=0.02 -P highest=0.3
 """
+SELECT = """Choose the rows to label: those whose labels can prove most.
+
+A certificate is about the rows that are answered, so labels of other rows prove nothing. A few
+labelled rows and a pool of unlabelled ones draw a path of set classifiers, which is fixed then.
+Rows are drawn at random from those that some of them answer. Prints what more or fewer labels would
+prove, so that you can choose the number. Label the rows, then pass them to calibrate with
+--selection: the test is as exact as on any other rows.
+
+\b
+Examples:
+  python -m scrib_mlflow select --model_uri models:/sleep/3 \\
+      --data labelled.parquet --label stage --pool nights.parquet \\
+      --rows 3000 --key epoch --output to_label
+  python -m scrib_mlflow calibrate --selection RUN_ID \\
+      --certify_data to_label/rows.parquet --label stage
+"""
 REGISTER = """Register the model of a calibrate run that could not register it.
 
 \b
@@ -383,6 +399,7 @@ for _name, _kind, _text in (
     ("plan", options.Plan, PLAN),
     ("frontier", options.Frontier, FRONTIER),
     ("compare", options.Compare, COMPARE),
+    ("select", options.Select, SELECT),
     ("calibrate", options.Calibrate, CALIBRATE),
     ("evaluate", options.Evaluate, EVALUATE),
     ("gate", options.Gate, GATE),

@@ -34,7 +34,7 @@ def _as_given(value: Any, read: Callable[[Any], str]) -> str:
 
 
 Data = Annotated[str, WrapValidator(_as_given)]  # a path or a URI; in Python also a `Frame`
-DATA = ("data", "certify_data", "path_data")
+DATA = ("data", "certify_data", "path_data", "pool")
 
 
 class RiskGroup(BaseModel):
@@ -65,8 +65,9 @@ class Calibrate(Settings):
     """Options of `calibrate`."""
 
     model_uri: str | None = None
-    data: Data
+    data: Data | None = None
     label: str
+    selection: str | None = None
     risk_targets: Rates = 0.1
     overall_target: Rate | None = None
     risk_groups: RiskGroups | None = None
@@ -105,6 +106,47 @@ class Calibrate(Settings):
     registered_model_name: str | None = None
     alias: str = "candidate"
     max_fit_rows: Annotated[int, Field(ge=1000)] = 1_000_000
+    batch_rows: Positive = 10_000
+    engine: EngineName = "local"
+    spark_options: SparkOptions | None = None
+
+
+class Select(Settings):
+    """Options of `select`."""
+
+    model_uri: str | None = None
+    data: Data
+    label: str
+    pool: Data
+    rows: Positive = 1000
+    output: str
+    format: Literal["parquet", "csv", "label_studio"] = "parquet"
+    risk_targets: Rates = 0.1
+    overall_target: Rate | None = None
+    risk_groups: RiskGroups | None = None
+    confidence: Confidence = 0.95
+    rule: Rule = "auto"
+    answers: Answers | None = None
+    path_fraction: Rate = 0.3
+    group: str | None = None
+    group_cap: Positive | None = None
+    group_test: GroupTestName = "approximate"
+    max_group_rows: Positive | None = None
+    key: str | None = None
+    allow_overlap: bool = False
+    waive: Names = ()
+    max_class_abstention: Rates | None = None
+    classes: Names | None = None
+    scores_from: str = "auto"
+    score_transform: Transform = "none"
+    max_invalid: Share = 0.01
+    penalty: Cost = 1e4
+    chance_weight: Weight = 1.0
+    size_weight: Weight = 0.0
+    empty_weight: Weight = 1.0
+    error_weight: Weight = 0.0
+    seed: Seed = 0
+    max_fit_rows: Annotated[int, Field(ge=1000)] = 50_000
     batch_rows: Positive = 10_000
     engine: EngineName = "local"
     spark_options: SparkOptions | None = None
@@ -261,6 +303,7 @@ SEED = "seed of the splits and searches; with calibrate's seed, the same rows ar
 
 MOST_USED = {
     "calibrate": "model_uri data label risk_targets group rule",
+    "select": "model_uri data label pool rows output risk_targets group key",
     "evaluate": "model_uri data label",
     "gate": "model_uri alias data label risk_targets max_abstention",
     "predict": "model_uri data output key",
@@ -277,6 +320,12 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "models:/NAME@ALIAS",
         "predict.model_uri": f"the registered set classifier: {URIS}",
         "data": "labelled rows",
+        "select.data": "a few labelled rows, others than those of pool: they recalibrate the "
+        "scores, and tell how likely a certificate is",
+        "pool": "rows without labels, from where new rows will come; some of them are drawn to be "
+        "labelled",
+        "selection": "run of select that drew the rows of certify_data; model, data and all that "
+        "is tested are as they were fixed then",
         "gate.data": "fresh labelled rows",
         "predict.data": "rows to answer, with or without labels",
         "frontier.data": FIT_ROWS,
@@ -286,6 +335,7 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "evaluate.group": GROUP,
         "gate.group": GROUP,
         "key": "column that identifies a row",
+        "select.key": "column that identifies a row of pool, by which labels come back",
         "weight": "column of how much each row counts, a function of the row; risks are weighted "
         "then, and tested by bets, which prove less",
     },
@@ -343,6 +393,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "they are only measured",
         "path_data": "unlabelled rows that draw the path of set classifiers to test; data then "
         "only recalibrates scores and certifies",
+        "path_fraction": "share of pool that draws the path; rows to label come from the others",
+        "rows": "rows to label; with group about so many, in whole groups",
         "require_certificate": "end with exit code 1 if nothing could be certified; the version "
         "is registered all the same",
         "duplicates": "certify rows that equal another one in all columns: keep, where they are "
@@ -390,6 +442,7 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "seed": "seed of the split and the search",
         "frontier.seed": SEED,
         "compare.seed": SEED,
+        "select.max_fit_rows": "most rows that the search uses, of data and of pool each",
         "max_fit_rows": "most fit rows that the search uses: all rows of rare classes, a weighted "
         "share of the others; certify rows are always all counted",
         "penalty": "with rule=thresholds: cost of a squared excess over a target",
@@ -408,6 +461,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
     },
     "Output": {
         "output": "new folder for the parquet files with the answers",
+        "select.output": "new folder for the rows to label, and a sheet that says what to do",
+        "format": "file of the rows to label: parquet, csv, or tasks for Label Studio",
         "predict.key": "columns to copy next to the answers",
         "explain": "add the scores, the thresholds or multipliers, and the mis-coverage by class",
         "overwrite": "replace an existing output that predict wrote",
@@ -426,6 +481,8 @@ VALUES = {  # what to type, where the type does not say it
     "data": "FILE|URI",
     "certify_data": "FILE|URI",
     "path_data": "FILE|URI",
+    "pool": "FILE|URI",
+    "selection": "RUN_ID",
     "label": "COLUMN",
     "group": "COLUMN",
     "key": "COLUMN",
@@ -450,6 +507,8 @@ VALUE_NOTES = {
 }
 UNSET = {  # what happens without a value
     "calibrate.model_uri": NO_MODEL,
+    "calibrate.data": "required, unless selection is given",
+    "select.model_uri": NO_MODEL,
     "frontier.model_uri": NO_MODEL,
     "compare.model_uri": NO_MODEL,
     "evaluate.group": "calibrate's, if data has it",
@@ -460,6 +519,7 @@ UNSET = {  # what happens without a value
     "max_group_rows": "none; group_cap applies",
     "key": "the content of the row",
     "predict.key": "none",
+    "select.answers": "top",
     "gate.risk_targets": "the version's",
     "gate.overall_target": "the version's",
     "gate.risk_groups": "the version's",

@@ -58,6 +58,22 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionRecord:
+    """How the rows that certify were drawn, where only some of a pool were labelled."""
+
+    run_id: str  # of select
+    digest: str  # of its selection.json
+    n_pool: int
+    n_path: int  # rows of the pool that drew the path
+    n_open: int  # the others, of which some were to be labelled
+    n_answered: int  # of these, answered by some rule of the path: rows were drawn among them
+    n_drawn: int
+    n_unlabelled: int  # drawn rows that came back without a label: errors of what they could be
+    n_groups: int | None  # that were drawn, whole; None where rows were drawn one by one
+    n_beyond: int  # labelled fit rows that no rule of the path answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RiskGroup:
     """Classes that have one target together."""
 

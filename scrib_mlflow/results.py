@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from scrib_mlflow.core.certificate import Certificate, CertifiedFit, Path, Plan
 from scrib_mlflow.core.certificate.advice import Advice
+from scrib_mlflow.core.groups import GroupTest
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
@@ -29,11 +30,12 @@ from scrib_mlflow.records import (
     LedgerEntry,
     RiskGroup,
     ScoreSource,
+    SelectionRecord,
     Unscored,
 )
 
-SCHEMA_VERSION = 6
-READABLE = (2, 3, 4, 5, 6)  # what a newer version adds has defaults
+SCHEMA_VERSION = 7
+READABLE = (2, 3, 4, 5, 6, 7)  # what a newer version adds has defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +87,48 @@ class SetClassifier:
     n_repeated: int = 0  # certify rows that equal another one in all columns, and have no key
     n_dropped: int = 0  # such rows that were left out, as duplicates=drop asks
     unscored: Unscored | None = None  # rows that could not be scored, where there are any
+    selection: SelectionRecord | None = None  # where certify rows were drawn to be labelled
 
     @property
     def named_targets(self) -> dict[str, float]:
         """The targets of classes and of risk groups, by name."""
         groups = {name: group.target for name, group in self.risk_groups.items()}
         return self.risk_targets | groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPoint:
+    """What so many labels are predicted to prove."""
+
+    labels: int
+    chance: float  # that every target passes
+    expected_abstention: float  # 1 where nothing is certified
+    answered_rate: float  # share of the rows that some rule of the path answers
+    chances: dict[str, float]  # of each risk by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Rows that were drawn to be labelled, and all that their test needs, fixed before."""
+
+    classes: tuple[str, ...]
+    base: Base
+    scores: ScoreSource
+    inputs: tuple[str, ...]  # columns that the model takes; none where only scores are given
+    settings: dict[str, Any]  # options that calibrate will use
+    path: Path
+    group_test: GroupTest | None  # None where rows are not grouped
+    fit_data: DataRecord
+    pool_data: DataRecord
+    rows_digest: str  # of selection.parquet, which holds the rows
+    n_path: int  # rows of the pool that drew the path
+    n_open: int  # the others
+    n_answered: int  # of these, answered by some rule of the path
+    n_drawn: int
+    n_groups: int | None
+    curve: tuple[LabelPoint, ...]  # by rising labels
+    unscored: Unscored | None
+    package_version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +216,7 @@ class Predictions:
     package_version: str
 
 
-Record = SetClassifier | Decision | Predictions
+Record = SetClassifier | Selection | Decision | Predictions
 Study = Plan | Comparison | TargetFrontier
 Result = Fit | SetReport | Certificate | CertifiedFit | Path | Rule | Record | Study
 

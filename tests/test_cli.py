@@ -19,6 +19,7 @@ from tests.models import draw_table, register_pipeline
 
 ROOT = Path(__file__).parent.parent
 KINDS = {
+    "select": options.Select,
     "calibrate": options.Calibrate,
     "main": options.Calibrate,
     "evaluate": options.Evaluate,
@@ -172,7 +173,8 @@ def test_mlproject_leaves_tables_of_a_catalog_to_spark(name):
     table, usual = points[f"{name}_table"], points[name]
     assert table["command"] == usual["command"]
     assert table["parameters"] == {**usual["parameters"], "data": {"type": "string"}}
-    assert usual["parameters"]["data"] == {"type": "path"}
+    optional = {"type": "string", "default": ""}  # a selection has its data
+    assert usual["parameters"]["data"] == (optional if name == "calibrate" else {"type": "path"})
 
 
 def test_conda_yaml_lists_every_dependency_in_its_pip_section():

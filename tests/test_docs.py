@@ -96,6 +96,7 @@ def test_every_function_and_file_that_the_design_follows_is_in_the_package():
         "data",
         "search",
         "optimal",
+        "selection",
     }
     named = re.findall(r"`([^`]+)`", walk)
     names = re.findall(r"`(?:[a-z]+\.)?(\w+)(?:\(settings\))?`", walk.replace(".json", "/json"))

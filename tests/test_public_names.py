@@ -35,6 +35,8 @@ NAMES = [
     "Predictions",
     "ScribClassifier",
     "ScribError",
+    "Selected",
+    "Selection",
     "SelectiveRule",
     "SetClassifier",
     "SetReport",
@@ -64,6 +66,7 @@ NAMES = [
     "predict_candidates",
     "predict_sets",
     "register",
+    "select",
     "tally_sets",
     "to_json",
     "with_candidates",
@@ -92,9 +95,10 @@ PARAMETERS = {
         group_cap group_test max_group_rows sample_weight max_weight trust seed
     """,
     "draw_path": """
-        scores labels risk_targets rule certify_rows classes overall_target risk_groups
-        max_class_abstention waive penalty chance_weight size_weight empty_weight error_weight
-        answers confidence path_scores groups group_cap sample_weight seed threads progress
+        scores labels risk_targets rule certify_rows answered_only classes overall_target
+        risk_groups max_class_abstention waive penalty chance_weight size_weight empty_weight
+        error_weight answers confidence path_scores groups group_cap sample_weight seed threads
+        progress
     """,
     "fit_certified": """
         scores labels risk_targets rule classes overall_target risk_groups max_class_abstention
@@ -112,6 +116,7 @@ PARAMETERS = {
     "evaluate": "model_uri data label parameters",
     "predict": "model_uri data output parameters",
     "register": "run_id parameters",
+    "select": "model_uri data label pool parameters",
 }
 FIELDS = {
     "Fit": """
@@ -140,6 +145,7 @@ FIELDS = {
         certified base fit_data certify_data path_data group key certificate path use fit
         fit_report certify_report n_shared package_version gap candidate_coverage
         advice error_weight risk_groups weight max_weight n_repeated n_dropped unscored
+        selection
     """,
     "Claim": """
         name classes target n n_certain n_wrong risk p_value risk_upper risk_upper_simultaneous
@@ -154,7 +160,7 @@ FIELDS = {
         classes rule certificate abstention_rate predicted_power path p_values chosen fit_rows
         certify_rows seed
     """,
-    "Path": "classes steps recalibration n_rows seed",
+    "Path": "classes steps recalibration n_rows seed answered_rate",
     "Plan": "confidence level wanted chance abstention n_groups by_class",
     "Decision": """
         model_uri passed checks policy champion fresh decided_at package_version
@@ -176,6 +182,11 @@ FIELDS = {
         classes targets overall_target reference rule_kind confidence wanted n_fitted n_held_out
         n_groups certify_rows certify_groups swept points certifiable
     """,
+    "Selection": """
+        classes base scores inputs settings path group_test fit_data pool_data rows_digest n_path
+        n_open n_answered n_drawn n_groups curve unscored package_version
+    """,
+    "Selected": "run_id output labelled selection",
     "Calibration": "name version alias model_uri run_id classifier",
     "Evaluation": "model_uri run_id classifier report n_invalid n_shared fitted grouped",
 }
@@ -185,12 +196,20 @@ TRIAL = """
 """
 OPTIONS = {
     "Calibrate": """
-        model_uri data label risk_targets overall_target risk_groups confidence rule answers mode
-        certify_fraction certify_data path_data group group_cap group_test max_group_rows key weight
-        max_weight duplicates allow_overlap waive max_class_abstention candidate_coverage
-        max_candidates require_certificate ledger classes scores_from score_transform max_invalid
+        model_uri data label selection risk_targets overall_target risk_groups confidence rule
+        answers mode certify_fraction certify_data path_data group group_cap group_test
+        max_group_rows key weight max_weight duplicates allow_overlap waive max_class_abstention
+        candidate_coverage max_candidates require_certificate ledger classes scores_from
+        score_transform max_invalid
         penalty chance_weight size_weight empty_weight error_weight seed registered_model_name alias
         max_fit_rows batch_rows engine spark_options
+    """,
+    "Select": """
+        model_uri data label pool rows output format risk_targets overall_target risk_groups
+        confidence rule answers path_fraction group group_cap group_test max_group_rows key
+        allow_overlap waive max_class_abstention classes scores_from score_transform max_invalid
+        penalty chance_weight size_weight empty_weight error_weight seed max_fit_rows batch_rows
+        engine spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target risk_groups confidence waive
@@ -313,7 +332,7 @@ def test_artifacts_of_a_calibration_are_those_promised(calibrated):
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
-    assert found["schema_version"] == 6
+    assert found["schema_version"] == 7
     assert list(found["scores"]) == [
         "call",
         "key",

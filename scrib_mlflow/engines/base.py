@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ import pandas as pd
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
-from scrib_mlflow.core.certificate import Sample, make_certificate
+from scrib_mlflow.core.certificate import Path, Sample, make_certificate
 from scrib_mlflow.core.certificate.overlap import Overlap, compare_rows
 from scrib_mlflow.core.groups import GroupTest, typical_rows
 from scrib_mlflow.core.inputs import NAN, row_blocks
@@ -20,7 +20,14 @@ from scrib_mlflow.core.reports import ClassReport, SetReport, report_counts, rou
 from scrib_mlflow.core.rules import Rule
 from scrib_mlflow.core.targets import Targets, make_constraints, overall_name
 from scrib_mlflow.errors import InvalidDataError
-from scrib_mlflow.records import DataRecord, RiskGroup, ScoreSource, group_targets
+from scrib_mlflow.records import (
+    DataRecord,
+    RiskGroup,
+    ScoreSource,
+    SelectionRecord,
+    Unscored,
+    group_targets,
+)
 from scrib_mlflow.registry import runs
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.scored import Answered, Scored, SetsOf, Testing, count_blocks, tally_blocks
@@ -104,6 +111,50 @@ def report_sets(
         overall_risk_upper=bounds[overall_name(classes)],
         by_class=_with_bounds(report.by_class, bounds),
         by_risk_group=_with_bounds(report.by_risk_group, bounds),
+    )
+
+
+def report_selected(
+    selected: SelectedRows,
+    rule: Rule,
+    classes: tuple[str, ...],
+    confidence: float,
+    group_test: GroupTest | None = None,
+    risk_groups: Mapping[str, RiskGroup] | None = None,
+) -> SetReport:
+    """Measure a rule where only some rows of a pool were labelled.
+
+    How often it abstains and with which sets needs no labels: all open rows of the pool tell. Rates
+    by class are of labelled rows, weighted to stand for the pool; counts and bounds of those drawn.
+    """
+    how = rule, classes, confidence, group_test, risk_groups
+    unlabelled = np.zeros_like(selected.open_rows.labels)
+    pool = report_rule(replace(selected.open_rows, labels=unlabelled, groups=None), *how)
+    whole = report_rule(selected.stand_ins, *how)
+    drawn = report_rule(selected.labelled, *how)
+    names = ("n", "n_certain", "n_wrong", "risk_upper", "risk_upper_kl")
+
+    def counted(
+        reports: Mapping[str, ClassReport], counts: Mapping[str, ClassReport]
+    ) -> dict[str, ClassReport]:
+        return {
+            name: replace(each, **{of: getattr(counts[name], of) for of in names})
+            for name, each in reports.items()
+        }
+
+    return replace(
+        whole,
+        n=drawn.n,
+        n_certain=drawn.n_certain,
+        n_wrong=drawn.n_wrong,
+        overall_risk_upper=drawn.overall_risk_upper,
+        abstention_rate=pool.abstention_rate,
+        chance_ambiguity=pool.chance_ambiguity,
+        size_ambiguity=pool.size_ambiguity,
+        empty_rate=pool.empty_rate,
+        mean_candidates=pool.mean_candidates,
+        by_class=counted(whole.by_class, drawn.by_class),
+        by_risk_group=counted(whole.by_risk_group, drawn.by_risk_group),
     )
 
 
@@ -232,6 +283,10 @@ class Engine(ABC, Generic[T]):
         """
 
     @abstractmethod
+    def read_again(self, table: T, rows: Scored, columns: Sequence[str]) -> pd.DataFrame:
+        """Return columns of some rows of a table, for people; in the order of their hashes."""
+
+    @abstractmethod
     def answer(self, uri: str, table: T, classes: tuple[str, ...], batch_rows: int) -> Answered:
         """Let a registered set classifier answer the rows of a table."""
 
@@ -241,6 +296,21 @@ class SmokeTest(NamedTuple):
 
     features: pd.DataFrame
     scores: NDArray[np.float64]  # (n, k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedRows:
+    """Rows of a pool, some of which were drawn and labelled, and what was fixed before."""
+
+    record: SelectionRecord
+    path: Path
+    group_test: GroupTest | None
+    path_rows: Scored  # of the pool, that drew the path
+    open_rows: Scored  # the others, labelled or not
+    labelled: Scored  # those that were drawn and have a label
+    stand_ins: Scored  # these and fit rows that no rule answers, weighted to stand for the pool
+    shown: Scored  # stand-ins, each as often as its weight says: for figures
+    unscored: Unscored | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +330,17 @@ class CalibrationRows:
     tried: SmokeTest | None  # fit rows; None where only scores are given
     n_repeated: int = 0  # certify rows that equal another one
     n_dropped: int = 0  # such rows that were left out
+    selected: SelectedRows | None = None  # where certify rows were drawn to be labelled
+
+    @property
+    def representative(self) -> Scored:
+        """Labelled rows that stand for what the certificate is about, by weights if they have any.
+
+        They are the fit rows where none certify.
+        """
+        if self.selected is not None:
+            return self.selected.stand_ins
+        return self.fit if self.certify is None else self.certify
 
 
 def sorted_sample(rows: Scored, most: int, *, by_class: bool) -> Sample:

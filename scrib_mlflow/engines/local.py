@@ -34,7 +34,7 @@ def choose(ready: Sequence[scoring.Prepared], request: RowsRequest) -> NDArray[n
     chosen = None
     if request.certify and request.certify_data is None:
         chosen = _split(ready[0], request)
-    if request.group is not None:
+    if request.group is not None and request.certify:
         _check_groups([each.table for each in ready], chosen, request.group)
     return chosen
 
@@ -91,6 +91,7 @@ def join_parts(
     or left out, by their contents alone.
     """
     fit, certify, path = rows["data"], rows.get("certify_data"), rows.get("path_data")
+    path = rows.get("pool", path)
     if chosen is not None:
         fit, certify = fit.take(~chosen), fit.take(chosen)
     n_repeated = n_dropped = 0
@@ -230,6 +231,11 @@ class LocalEngine(Engine[Table]):
             return None if features is None else SmokeTest(features, fit.scores[: len(numbers)])
 
         return join_parts(ready, rows, chosen, first_rows, drop_repeated=request.drop_repeated)
+
+    def read_again(self, table: Table, rows: Scored, columns: Sequence[str]) -> pd.DataFrame:
+        """Return columns of some rows of a table, for people; in the order of their hashes."""
+        found = table.source.take(rows.places, list(columns))
+        return found.iloc[np.argsort(rows.order, kind="stable")].reset_index(drop=True)
 
     def answer(self, uri: str, table: Table, classes: tuple[str, ...], batch_rows: int) -> Answered:
         """Let a registered set classifier answer the rows of a table."""

@@ -267,6 +267,7 @@ def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
         "scrib.run_id": run_id,
         CERTIFICATE_DIGEST: seal(text),
         **_group_tags(record),
+        **({} if record.selection is None else {"scrib.selection": record.selection.run_id}),
     }
 
 

@@ -52,6 +52,7 @@ BESIDE = ("abstention_rate", "overall_risk")  # of fit rows, where other rows ar
 ROW_HASHES = "rows.parquet"
 NOTE = "mlflow.note.content"  # tag of a run's description
 MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured something
+SELECTION_DIGEST = "scrib.selection_digest"  # tag of a run of select: that of selection.json
 NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrate run
 
 
@@ -297,6 +298,14 @@ def read_row_hashes(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
         str(part): (rows["hash"].to_numpy(dtype=np.uint64), int(rows["modulus"].iloc[0]))
         for part, rows in table.groupby("part")
     }
+
+
+def log_bytes(content: bytes, name: str) -> None:
+    """Log a file's content as an artifact of the active run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        mlflow.log_artifact(str(path))
 
 
 def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure]) -> None:

@@ -54,6 +54,7 @@ class ClassRow:
     risk: float  # NaN without certain rows
     upper: float
     target: float  # NaN where there is none
+    abstention: float = NAN  # the share of its rows that abstain, NaN without rows
     miscoverage: float = NAN
     top1: float = NAN  # the risk of top-1 on all rows, as the baseline
     top1_certain: float = NAN  # and on the certain ones
@@ -62,11 +63,6 @@ class ClassRow:
     p_value: float = NAN  # of its claim, as the next
     upper_simultaneous: float = NAN
     status: str = ""
-
-    @property
-    def abstention(self) -> float:
-        """The share of its rows that abstain, NaN without rows."""
-        return (self.n - self.n_certain) / self.n if self.n else NAN
 
     @property
     def bound(self) -> float:
@@ -160,7 +156,12 @@ def class_table(
 
 def _row(name: str, counts: Counted, risk: float, upper: float, target: float) -> ClassRow:
     n, certain, wrong = counts.n, counts.n_certain, counts.n_wrong
-    return ClassRow(name, n, certain, wrong, risk, upper, target)
+    abstention = NAN
+    if isinstance(counts, ClassReport | SetReport):
+        abstention = counts.abstention_rate
+    elif n:
+        abstention = (n - certain) / n
+    return ClassRow(name, n, certain, wrong, risk, upper, target, abstention)
 
 
 def _measured(name: str, each: ClassReport, target: float) -> ClassRow:
@@ -176,12 +177,16 @@ def _measured(name: str, each: ClassReport, target: float) -> ClassRow:
 def _overall(row: ClassRow, report: SetReport) -> ClassRow:
     """Return the row of all classes together with its baseline."""
     top1, certain = report.overall_top1_risk, report.overall_top1_risk_certain
-    return replace(row, top1=top1, top1_certain=certain, candidates=report.candidate_coverage)
+    abstains, held = report.abstention_rate, report.candidate_coverage
+    return replace(row, abstention=abstains, top1=top1, top1_certain=certain, candidates=held)
 
 
 def _claimed(row: ClassRow, claim: Claim) -> ClassRow:
     return replace(
         row,
+        n=claim.n,
+        n_certain=claim.n_certain,
+        n_wrong=claim.n_wrong,
         risk=claim.risk,
         upper=claim.risk_upper,
         p_value=claim.p_value,
@@ -219,6 +224,7 @@ class Facts:
     checks: tuple[tuple[str, str, str], ...] = ()  # of a gate: name, answer, why
     report: SetReport
     which: str  # rows these are
+    counted: str = ""  # which rows the table counts, where these are others
     table: ClassTable
     asked: ClassTable  # the same rows by the targets of the command: logged and drawn
     heading: str  # above the table

@@ -19,7 +19,7 @@ import scrib_mlflow
 from scrib_mlflow import messages
 from scrib_mlflow.core import reports
 from scrib_mlflow.core.certificate import Sample
-from scrib_mlflow.core.reports import Answers, ClassReport, SetCount, SetReport
+from scrib_mlflow.core.reports import Answers, SetCount, SetReport
 from scrib_mlflow.core.rules import (
     OptimalRule,
     Rule,
@@ -75,13 +75,17 @@ def outcomes(report: SetReport, answers: Answers | None) -> list[dict[str, float
 
     Without the answers it is not known whether an abstention is ambiguous or empty.
     """
-    parts: list[SetReport | ClassReport] = [report, *report.by_class.values()]
-    counts = np.array([[e.n_certain - e.n_wrong, e.n_wrong, e.n - e.n_certain] for e in parts])
+    rates = [(report.abstention_rate, report.overall_risk)]
+    rates += [(each.abstention_rate, each.risk) for each in report.by_class.values()]
+    open_rows, risks = np.nan_to_num(rates).T  # a class without rows has no bar
+    known = np.isfinite(np.array(rates)[:, 0])
+    answered = np.where(known, 1 - open_rows, 0.0)
+    shares = 100 * np.c_[answered * (1 - risks), answered * risks, open_rows]
     if answers is not None:
-        ambiguous, empty = report.chance_ambiguity * report.n, report.empty_rate * report.n
-        whole = [*counts[0, :2], ambiguous, empty]
-        counts = np.vstack([whole, reports.outcome_counts(answers)])
-    shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        counts = reports.outcome_counts(answers)
+        by_class = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        ambiguous, empty = 100 * report.chance_ambiguity, 100 * report.empty_rate
+        shares = np.vstack([[*shares[0, :2], ambiguous, empty], by_class])
     kinds = ("right", "wrong", "open") if answers is None else OUTCOMES
     return [dict(zip(kinds, row, strict=True)) for row in shares.round(3).tolist()]
 
@@ -246,6 +250,7 @@ def calibration_report(
 ) -> Report:
     """Return the report of a calibration: of the certify rows where there are any."""
     rows = parts.fit if parts.certify is None else parts.certify
+    rows = rows if parts.selected is None else parts.selected.shown
     table = tables.data if parts.certify is None or tables.certify is None else tables.certify
     shown = rows.sample(shown_rows(len(record.classes)), by_class=False)
     named = name_classes(record.rule, shown.scores)

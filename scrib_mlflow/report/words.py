@@ -219,12 +219,28 @@ def calibration_facts(record: SetClassifier) -> Facts:
         provisos=tuple(provisos),
         reasons=() if certificate is None or record.certified else tuple(_reasons(record)),
         report=report,
-        which=f"{report.n:,} {part} rows",
+        which=_which(record, part),
+        counted=_counted(record),
         table=table,
         asked=table,
         heading=MEASURED if certificate is None else CERTIFICATE,
         about_rule=tuple(rule_sentences(record)),
     )
+
+
+def _which(record: SetClassifier, part: str) -> str:
+    """Return which rows a calibration is measured on."""
+    if record.selection is not None:
+        return f"{record.selection.n_open:,} rows of the pool"
+    report = record.certify_report or record.fit_report
+    return f"{report.n:,} {part} rows"
+
+
+def _counted(record: SetClassifier) -> str:
+    """Return which rows the table of a calibration counts, where others are measured as well."""
+    if record.selection is None:
+        return ""
+    return say("selection.counted", drawn=record.selection)
 
 
 def summarize(facts: Facts, who: str, where: str, steps: Sequence[tuple[str, str]] = ()) -> Summary:
@@ -235,7 +251,7 @@ def summarize(facts: Facts, who: str, where: str, steps: Sequence[tuple[str, str
         verdict=facts.verdict,
         sentences=facts.provisos,
         tables=(*([checks] if facts.checks else []), text_table(facts.table)),
-        legend=(LEGEND,),
+        legend=(LEGEND, *([facts.counted] if facts.counted else [])),
         notes=(answers, *facts.about_rule),
         steps=tuple(steps),
         where=where,
@@ -294,6 +310,8 @@ def verdict_sentences(record: SetClassifier) -> list[str]:
     """Return what is proved in the first sentence, and its provisos in the others."""
     failed = [] if record.certificate is None else _failed(record.certificate)
     said = say_each("words.verdict", record=record, failed=[claim.name for claim in failed])
+    if record.selection is not None:
+        said[1:1] = say_each("selection.how_drawn", drawn=record.selection)
     return said if record.unscored is None else [*said, unscored_sentence(record.unscored)]
 
 
@@ -356,6 +374,8 @@ def rule_sentences(record: SetClassifier) -> list[str]:
         few = [name for name, n in named.items() if threshold_rank(n, coverage) < 1]
         values = {"few": few, "least": _lowest_coverage(report)}
         sentences.append(say("words.candidates", record=record, report=report, **values))
+    if record.selection is not None:
+        sentences += say_each("selection.measured", drawn=record.selection)
     if record.gap is not None:
         measured = report.by_class | report.by_risk_group
         risks = [(measured[name].risk, target) for name, target in record.named_targets.items()]
@@ -365,7 +385,7 @@ def rule_sentences(record: SetClassifier) -> list[str]:
             record.gap,
             record.rule.kind,
             answers=getattr(record.rule, "answers", "any"),
-            rows="fit" if record.certify_report is None else "certify",
+            rows="pool" if record.selection else "certify" if record.certify_report else "fit",
             certified=record.certified,
             kept=not any(risk > target for risk, target in risks),
         )
@@ -452,10 +472,11 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
 
     `failure` says why an alias that may be moved was not.
     """
-    fresh, policy = decision.fresh, decision.policy
+    fresh, policy, counted = decision.fresh, decision.policy, ""
     if fresh is None:
         stored = calibration_facts(record)
         report, which, table, heading = stored.report, stored.which, stored.table, stored.heading
+        counted = stored.counted
         proves, certificate = all(row.proves for row in table.rows), record.certificate
         heading = "The stored certificate" if certificate is not None else heading
         if not all(check.passed for check in decision.checks if check.name == "intact"):
@@ -485,6 +506,7 @@ def gate_facts(decision: Decision, record: SetClassifier, failure: str = "") -> 
         ),
         report=report,
         which=which,
+        counted=counted,
         table=table,
         asked=class_table(report, policy.risk_targets, certificate=certificate, proves=proves),
         heading=heading,

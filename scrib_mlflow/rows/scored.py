@@ -134,6 +134,18 @@ class Scored:
         }
         return replace(self, **taken)
 
+    def at(self, row_numbers: NDArray[np.intp]) -> Scored:
+        """Return rows by their numbers among these, some of them perhaps more than once."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        taken: dict[str, Any] = {
+            name: None if values is None else values[row_numbers] for name, values in arrays.items()
+        }
+        return replace(self, **taken)
+
+    def labelled(self) -> Scored:
+        """Return the rows that have a label."""
+        return self.take(self.labels != UNLABELLED)
+
     def group_codes(self) -> NDArray[np.int64] | None:
         """Return the group of each row as a number from 0, None without groups."""
         return group_codes(self.groups)
@@ -157,6 +169,8 @@ class Scored:
             return Testing(groups, group_test, None)
         if self.weights is not None:
             return Testing(None, None, None, self.weights)
+        if (self.labels == UNLABELLED).any():  # a plan proves more, and for known labels only
+            return Testing(None, None, None)
         return Testing(None, None, AcceptancePlan(testing_order(self.order, self.labels), level))
 
     def sets_of(self, rule: Rule) -> SetsOf:
@@ -286,8 +300,12 @@ def tally_blocks(
 ) -> Tally:
     """Return the counts of sets, which a function gives for each block of rows, claim by claim."""
     certain, wrong = np.empty((2, len(labels)), dtype=np.bool_)
+    answers = np.empty(len(labels), dtype=np.int64) if (labels == UNLABELLED).any() else None
     for of in row_blocks(len(labels)):
-        certain[of], wrong[of] = certain_and_wrong(sets_of(of), labels[of])
+        sets = sets_of(of)
+        certain[of], wrong[of] = certain_and_wrong(sets, labels[of])
+        if answers is not None:
+            answers[of] = sets.argmax(axis=1)
     return tally_answers(
         certain,
         wrong,
@@ -298,6 +316,7 @@ def tally_blocks(
         how.weights,
         group_test=how.group_test,
         plan=how.plan,
+        answers=answers,
     )
 
 

@@ -34,6 +34,7 @@ from scrib_mlflow.rows import hashes
 BATCH_ROWS = 100_000
 SOME_ROWS = 1000  # that show what the columns of a table are
 UNLABELLED = -1  # in place of a class index
+DRAWN_BY = "scrib_selection"  # column of rows that select has drawn: its run
 WHOLE = re.compile(r"(0|[1-9][0-9]*)(\.0+)?")
 UNNAMED = re.compile(r"__index_level_[0-9]+__")  # an index of pandas that means nothing
 NOTHING = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null", "None"}
@@ -424,15 +425,33 @@ def named_columns(
     return named
 
 
+def check_not_drawn(what: str, columns: Collection[str]) -> None:
+    """Raise where rows were drawn by select: any other use of their labels would mislead."""
+    if DRAWN_BY in columns:
+        raise InvalidDataError(
+            f"{what} has the column {DRAWN_BY}: its rows were drawn by select from those that its "
+            "path answers, so they do not stand for all rows. Give them to calibrate as "
+            f"certify_data, with selection, the run that the column names"
+        )
+
+
 def read_rows(
-    what: str, place: str, label: str | None, optional: Collection[str] = (), **options: str | None
+    what: str,
+    place: str,
+    label: str | None,
+    optional: Collection[str] = (),
+    *,
+    drawn: bool = False,
+    **options: str | None,
 ) -> Table:
     """Return the table at a path or URI, digested.
 
     The options key, group and weight name columns, which may be missing if `optional` holds the
-    option.
+    option. `drawn` says that these are rows that select has drawn.
     """
     source = open_table(what, place, label)
+    if not drawn:
+        check_not_drawn(what, source.columns)
     named = named_columns(what, options, source.columns, optional)
     n = (source.n_rows,)
     row_hashes, codes = arrays.new_array(n, np.uint64), arrays.new_array(n, np.int32)

@@ -24,7 +24,7 @@ from scrib_mlflow.results import to_json
 from scrib_mlflow.rows.scored import Scored
 from scrib_mlflow.rows.scoring import score
 from scrib_mlflow.rows.tables import GivenRows
-from scrib_mlflow.workflows import calibrate
+from scrib_mlflow.workflows import calibrate, fitting
 
 LOGGER = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def _draw(settings: Frontier, scored: Scored, chosen: NDArray[np.bool_]) -> Targ
 
     `chosen` are the rows of the table that would certify.
     """
-    alike = calibrate.with_rule(calibrate.as_calibrate(settings), scored.scores)
+    alike = fitting.with_rule(calibrate.as_calibrate(settings), scored.scores)
     order = np.argsort(scored.cases(), kind="stable")
     codes, groups = scored.group_codes(), scored.table.groups
     LOGGER.info(f"sweeping {settings.points} targets over {len(scored.labels):,} rows")
@@ -129,8 +129,8 @@ def _draw(settings: Frontier, scored: Scored, chosen: NDArray[np.bool_]) -> Targ
         certify_rows=int(np.count_nonzero(chosen)),
         certify_groups=None if groups is None else len(np.unique(groups[chosen])),
         classes=classes,
-        **calibrate.target_options(alike),
-        **calibrate.loss_options(alike),
+        **fitting.target_options(alike),
+        **fitting.loss_options(alike),
         confidence=settings.confidence,
         points=settings.points,
         lowest=settings.lowest,

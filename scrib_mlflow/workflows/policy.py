@@ -12,7 +12,7 @@ from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.messages import percent, percents
-from scrib_mlflow.records import group_targets, seal
+from scrib_mlflow.records import SelectionRecord, group_targets, seal
 from scrib_mlflow.results import Check, Fresh, Policy, SetClassifier
 
 SLACK = 1e-9  # numbers are computed again on other machines
@@ -139,6 +139,8 @@ def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
                 f"; each {record.group} counts for at most {certificate.group_cap:,} "
                 f"row{'s' * (certificate.group_cap > 1)} of a class"
             )
+        if record.selection is not None:
+            detail += f"; {drawn_in_words(record.selection)}"
         if record.weight is not None:
             detail += f"; risks are of rows weighted by {record.weight}"
     else:
@@ -148,6 +150,16 @@ def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
     confidence = record.confidence if certificate is None else certificate.confidence
     detail = f"{confidence:g}, asked for is {policy.confidence:g}"
     yield Check("confidence", confidence >= policy.confidence - SLACK, detail)
+
+
+def drawn_in_words(selection: SelectionRecord) -> str:
+    """Return how certify rows were drawn, for the gate's table."""
+    n, unlabelled = selection.n_drawn, selection.n_unlabelled
+    text = (
+        f"its {n:,} certify rows were drawn by run {selection.run_id}, at random from the "
+        f"{selection.n_answered:,} pool rows that some rule of its path answers"
+    )
+    return text + f"; {unlabelled:,} without a label count as errors" * (unlabelled > 0)
 
 
 def _targets(record: SetClassifier, policy: Policy) -> Iterable[Check]:

@@ -121,6 +121,39 @@ def test_tables_of_their_own_certify_and_draw_the_path_alike(uri):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("known", [{}, WHO], ids=["by content", "grouped and keyed"])
+def test_both_engines_select_the_same_rows_to_label_and_certify_them_alike(uri, known, tmp_path):
+    few, pool = f"{tmp_path}/few.parquet", f"{tmp_path}/pool.parquet"
+    names = {"id": lambda t: [f"few-{i}" for i in t.index], "patient": lambda t: -1 - t.index % 60}
+    draw_mixture(400, seed=21).assign(**names).to_parquet(few)
+    truth = pd.read_parquet("known_rows.parquet")  # with rows that are equal but for their names
+    rows = truth.drop(columns="label") if known else truth[FEATURES]
+    rows.to_parquet(pool)
+    options = {"rows": 600, "risk_targets": 0.2, **known}
+    local, other = (
+        scrib_mlflow.select(
+            uri, few, "label", pool, output=f"{tmp_path}/{name}", engine=name, **options
+        )
+        for name in ("local", "spark")
+    )
+    told = [replace(each.selection, rows_digest="") for each in (local, other)]
+    assert to_json(told[1]) == to_json(told[0])
+    assert other.selection.rows_digest == local.selection.rows_digest
+    ours, theirs = (pd.read_parquet(each.labelled) for each in (local, other))
+    hidden = "scrib_selection"
+    pd.testing.assert_frame_equal(theirs.drop(columns=hidden), ours.drop(columns=hidden))
+    by = "id" if known else "x1"
+    labels = truth.drop_duplicates(by).set_index(by)["label"]
+    theirs["label"] = labels.loc[theirs[by]].to_numpy()
+    theirs.to_parquet(other.labelled)
+    done = scrib_mlflow.calibrate(
+        selection=other.run_id, certify_data=other.labelled, label="label"
+    )
+    assert done.classifier.certificate is not None
+    assert done.classifier.selection.n_drawn == len(theirs)
+
+
+@pytest.mark.slow
 def test_scores_without_a_model_are_certified_and_evaluated_alike(uri):
     for name in ("rows", "fresh"):
         table = pd.read_parquet(f"known_{name}.parquet")

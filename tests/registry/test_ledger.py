@@ -74,7 +74,7 @@ def test_uses_of_deleted_runs_and_of_crashed_ones_count(mixture, monkeypatch):
     first = calibrate()
     mlflow.delete_run(first.run_id)
     with monkeypatch.context() as patch:
-        patch.setattr("scrib_mlflow.workflows.calibrate.certify_path", interrupt)
+        patch.setattr("scrib_mlflow.workflows.fitting.certify_path", interrupt)
         with pytest.raises(KeyboardInterrupt):
             calibrate(seed=1)
     assert calibrate(seed=2).classifier.use.number == 3
@@ -82,9 +82,9 @@ def test_uses_of_deleted_runs_and_of_crashed_ones_count(mixture, monkeypatch):
 
 
 def test_a_use_that_failed_before_labels_were_read_does_not_count(mixture, monkeypatch):
-    for name in ("draw_path", "_try_serving"):
+    for name in ("fitting.draw_path", "calibrate._try_serving"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"scrib_mlflow.workflows.calibrate.{name}", interrupt)
+            patch.setattr(f"scrib_mlflow.workflows.{name}", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 calibrate(seed=1)
     assert calibrate().classifier.use.number == 1

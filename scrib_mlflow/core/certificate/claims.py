@@ -9,7 +9,7 @@ tests one rule after another.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -370,14 +370,28 @@ def tally_answers(
     *,
     group_test: GroupTest | None = None,
     plan: AcceptancePlan | None = None,  # for rows that have neither groups nor weights
+    answers: Ints | None = None,  # (n,) the class that each certain row gets
 ) -> Tally:
-    """Count the rows of each claim, of which it is known whether they are certain and wrong."""
+    """Count the rows of each claim, of which it is known whether they are certain and wrong.
+
+    With answers, labels of -1 are those that nobody knows: such a row counts as an error of every
+    class that it could be. That proves less than any label would, if all rows are tested.
+    """
     members = targets.claim_members(constraints, k)
-    n, n_certain, n_wrong = (
-        members @ inputs.class_sizes(labels, k, rows) for rows in (None, certain, wrong)
-    )
-    if groups is not None:
+    rows: Iterable[Bools]
+    if answers is None:
+        n, n_certain, n_wrong = (
+            members @ inputs.class_sizes(labels, k, some) for some in (None, certain, wrong)
+        )
         rows = (member[labels] & certain for member in members.astype(np.bool_))
+    else:
+        plan, wrong = None, wrong | (labels < 0)
+        possible = [_possible(labels, answers, member) for member in members.astype(np.bool_)]
+        rows = [of & certain for of in possible]
+        n = np.array([np.count_nonzero(of) for of in possible])
+        n_certain = np.array([np.count_nonzero(of) for of in rows])
+        n_wrong = np.array([np.count_nonzero(of & wrong) for of in rows])
+    if groups is not None:
         how = group_test or GroupTest()
         by_claim = grouping.count_groups(groups, wrong, rows, np.inf if how.declared else how.cap)
         if how.declared:
@@ -392,13 +406,18 @@ def tally_answers(
         )
         return Tally(n, n_certain, n_wrong, tested=tested)
     winnings, risks, worth = [], [], []
-    rows = (member[labels] & certain for member in members.astype(np.bool_))
     for of, target in zip(rows, claim_targets(constraints), strict=True):
         winnings.append(log_winnings(weights[of], wrong[of], target))
         worth.append(weights[of].sum())
         risks.append(np.average(wrong[of], weights=weights[of]) if worth[-1] > 0 else NAN)
     bets = Bets(*(np.array(values, dtype=np.float64) for values in (winnings, risks, worth)))
     return Tally(n, n_certain, n_wrong, bets=bets)
+
+
+def _possible(labels: Labels, answers: Ints, member: Bools) -> Bools:
+    """Return (n,) which rows are of these classes, or would be wrong if they were."""
+    others = np.count_nonzero(member) - member[answers] > 0
+    return np.where(labels < 0, others, member[np.maximum(labels, 0)])
 
 
 def log_winnings(

@@ -26,7 +26,7 @@ from scrib_mlflow.core.certificate.claims import Certificate, Tally, make_certif
 from scrib_mlflow.core.certificate.steps import HopefulStep, PathProblem, Step
 from scrib_mlflow.core.compiling import one_blas_thread
 from scrib_mlflow.core.groups import check_groups
-from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Labelled, Progress
+from scrib_mlflow.core.inputs import MOST_CERTIFY_ROWS, Floats, Ints, Labelled, Progress
 from scrib_mlflow.core.loss import Ambiguity, Margin, check_rule, make_problem
 from scrib_mlflow.core.optimal import fit_recalibration, recalibrate
 from scrib_mlflow.core.rules import Recalibration
@@ -48,6 +48,7 @@ LEAST_SCORE = 1e-12
 HOPELESS = 1e-4  # a predicted chance that no step but the first may have
 FIRST_FLOOR, FLOOR_STEPS = 0.02, 100  # of expectation maximisation
 FEW_ROWS = 0.5  # of a class, that chance puts where scores deny it
+SHARE_TURNS, STEADY_SHARE = 3, 0.05  # to find what share of the rows a path answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class Path:
     recalibration: Recalibration
     n_rows: int  # that drew it
     seed: int
+    answered_rate: float | None = None  # of these, by some rule; None where it does not matter
 
     @property
     def power(self) -> float:
@@ -68,11 +70,9 @@ class Path:
     @property
     def expected_abstention(self) -> float:
         """The mean abstention where it is certified; the path ends at the last rule that passes."""
-        powers = np.array([step.power for step in self.steps])
-        ends = powers - np.append(powers[1:], 0.0)
-        if powers[0] <= 0:
+        if self.power <= 0:
             return self.steps[0].abstention_rate
-        return float(ends @ [step.abstention_rate for step in self.steps] / powers[0])
+        return 1.0 - steps.answered_share(self.steps) / self.power
 
 
 class PathTest(NamedTuple):
@@ -91,6 +91,7 @@ def draw_path(
     *,
     rule: RuleName = "thresholds",
     certify_rows: int,
+    answered_only: bool = False,
     classes: Sequence[object] | None = None,
     overall_target: float | None = None,
     risk_groups: Mapping[str, tuple[Sequence[str], float]] | None = None,
@@ -127,6 +128,10 @@ def draw_path(
         penalties are not for it.
     certify_rows : int
         How many rows the certificate will be computed on.
+    answered_only : bool
+        Whether certify rows will be drawn from those that some rule of the path answers, as labels
+        of other rows prove nothing. The path then ends where further rules would cost more labels
+        than they are worth.
     classes, penalty, chance_weight, size_weight, empty_weight, error_weight, answers, seed, threads
         As of `fit_thresholds`.
     confidence : float
@@ -209,19 +214,58 @@ def draw_path(
         named=own_targets(risk_targets),
         threads=inputs.count_threads(threads),
     )
-    pilot = steps.find_pilot(problem)
+    codes, cap = None, np.inf if group_cap is None else group_cap
     if groups is not None:
         codes = check_groups(groups, len(rows.used))[rows.used]
-        cap = np.inf if group_cap is None else group_cap
-        problem = steps.expect_groups(problem, pilot.rule, rows, codes, cap)
-    problem = steps.expect_errors(problem, pilot.rule)
+    path_steps, answered = (_draw_answered if answered_only else _draw)(
+        problem, codes, cap, progress
+    )
     return Path(
         classes=rows.classes,
-        steps=_order(steps.find_steps(problem, pilot, progress)),
+        steps=path_steps,
         recalibration=recalibration,
         n_rows=len(drawing),
         seed=problem.seed,
+        answered_rate=answered,
     )
+
+
+def _draw(
+    problem: PathProblem, codes: Ints | None, cap: float, progress: Progress | None
+) -> tuple[tuple[Step, ...], None]:
+    """Return the steps for certify rows of all kinds."""
+    problem, pilot = _expect(problem, codes, cap)
+    return _order(steps.find_steps(problem, pilot, progress)), None
+
+
+def _draw_answered(
+    problem: PathProblem, codes: Ints | None, cap: float, progress: Progress | None
+) -> tuple[tuple[Step, ...], float]:
+    """Return the steps for certify rows that some of them answers, and how many rows these are.
+
+    One such row is worth 1 / share of all rows, and the share depends on the path, and so on.
+    """
+    labels, share = problem.margin.certify_rows, 1.0
+    found: tuple[tuple[Step, ...], float] = ((), 1.0)
+    for _ in range(SHARE_TURNS):
+        margin = replace(problem.margin, certify_rows=min(labels / share, MOST_CERTIFY_ROWS))
+        posed, pilot = _expect(replace(problem, margin=margin), codes, cap)
+        before, ordered = share, _order(steps.find_steps(posed, pilot, progress))
+        found = steps.shorten(posed, ordered, labels)
+        share = found[1]
+        if abs(share / before - 1.0) < STEADY_SHARE:
+            break
+    return found
+
+
+def _expect(
+    problem: PathProblem, codes: Ints | None, cap: float
+) -> tuple[PathProblem, steps.Pilot]:
+    """Return the problem with what labels say of soft counts and of groups, by a pilot rule."""
+    pilot = steps.find_pilot(problem)
+    if codes is not None:
+        problem = steps.expect_groups(problem, pilot.rule, problem.fit.labelled, codes, cap)
+    return steps.expect_errors(problem, pilot.rule), pilot
 
 
 def certify_path(

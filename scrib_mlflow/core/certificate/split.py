@@ -65,7 +65,7 @@ def split_rows(
     order = order_rows(hashes, labels, seed)
     certify = np.zeros(len(labels), dtype=np.bool_)
     for label in np.flatnonzero(sizes):
-        certify |= _lowest(order, labels == label, share(int(sizes[label]), fraction))
+        certify |= lowest(order, labels == label, share(int(sizes[label]), fraction))
     return certify
 
 
@@ -106,11 +106,15 @@ def _split_groups(groups: NDArray[np.uint64], fraction: float, seed: int) -> Boo
         raise InvalidDataError(
             f"all {len(groups)} rows are of one group, but groups are split whole; add groups"
         )
-    order = _order_of(distinct, np.zeros_like(distinct), seed)
-    chosen = _lowest(order, np.ones(n, dtype=np.bool_), share(n, fraction))
+    chosen = lowest(order_groups(distinct, seed), np.ones(n, dtype=np.bool_), share(n, fraction))
     return inputs.fill_rows(
         len(groups), np.bool_, lambda of: chosen[np.searchsorted(distinct, groups[of])]
     )
+
+
+def order_groups(distinct: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """Return numbers whose order is that in which groups are taken."""
+    return _order_of(distinct, np.zeros_like(distinct), seed)
 
 
 def _order_of(
@@ -140,7 +144,7 @@ def _occurrences(
         yield of, numbers
 
 
-def _lowest(order: NDArray[np.uint64], inside: Bools, count: int) -> Bools:
+def lowest(order: NDArray[np.uint64], inside: Bools, count: int) -> Bools:
     """Return which of the rows inside have the lowest numbers; of equal ones the first."""
     values = inputs.take_rows(order, inside)
     if count >= len(values):
@@ -195,5 +199,5 @@ def keep_rows(
     for label, quota in enumerate(quotas.tolist()):
         inside = labels == label
         left_out = int(np.count_nonzero(inside)) - quota
-        kept |= inside & ~_lowest(order, inside, left_out) if left_out > 0 else inside
+        kept |= inside & ~lowest(order, inside, left_out) if left_out > 0 else inside
     return kept

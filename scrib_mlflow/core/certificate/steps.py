@@ -78,6 +78,7 @@ class Step:
     margin: float  # z
     power: float  # predicted chance that every claim passes
     abstention_rate: float  # on the rows that drew the path
+    chances: tuple[float, ...] = ()  # predicted, of each claim by itself
 
 
 class HopefulStep(NamedTuple):
@@ -163,8 +164,43 @@ def forecast(problem: PathProblem, rule: PathRule, margin: float) -> HopefulStep
             margin=margin,
             power=float(np.prod(chances)),
             abstention_rate=rates.abstention,
+            chances=tuple(chances.tolist()),
         ),
     )
+
+
+def shorten(
+    problem: PathProblem, path: Sequence[Step], labels: float
+) -> tuple[tuple[Step, ...], float]:
+    """Return the part of a path that answers most by expectation, and the share of rows it answers.
+
+    So many labels are drawn from the rows that some rule of the path answers: each further rule
+    answers more rows, and leaves fewer labels for those before it.
+    """
+    scores, weights = problem.fit.scores, problem.fit.weights
+    measured = [measure(step.rule, problem.fit, problem.constraints) for step in path]
+    answered = np.zeros(len(scores), dtype=np.bool_)
+    best: tuple[float, tuple[Step, ...], float] = (-1.0, (), 1.0)
+    for end, step in enumerate(path, start=1):
+        answered |= np.count_nonzero(make_sets(step.rule, scores), axis=1) == 1
+        share = max(float(np.average(answered, weights=weights)), 1.0 / len(scores))
+        margin = replace(problem.margin, certify_rows=labels / share)
+        judged: list[Step] = []
+        for each, rates in zip(path[:end], measured, strict=False):
+            chances = claim_chances(rates, problem.constraints, margin, soft_rows=problem.soft_rows)
+            power = min(float(np.prod(chances)), *(before.power for before in judged[-1:]), 1.0)
+            judged.append(replace(each, power=power, chances=tuple(chances.tolist())))
+        worth = answered_share(judged)
+        if worth > best[0]:
+            best = worth, tuple(judged), share
+    return best[1:]
+
+
+def answered_share(path: Sequence[Step]) -> float:
+    """Return the share of rows that is expected to be answered: none where nothing passes."""
+    powers = np.array([step.power for step in path])
+    ends = powers - np.append(powers[1:], 0.0)  # chances that a rule is the last that passes
+    return float(ends @ [1.0 - step.abstention_rate for step in path])
 
 
 def find_steps(problem: PathProblem, pilot: Pilot, progress: Progress | None) -> list[HopefulStep]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
@@ -13,7 +15,13 @@ from scrib_mlflow.core.inputs import WITHOUT_LABEL, is_among
 from scrib_mlflow.engines import local
 from scrib_mlflow.engines.base import CalibrationRows, Engine, RowsRequest, SmokeTest, Tables
 from scrib_mlflow.engines.spark.scoring import ServedModel, score_table
-from scrib_mlflow.engines.spark.tables import SparkTable, column, first_rows, read_table
+from scrib_mlflow.engines.spark.tables import (
+    SparkTable,
+    column,
+    first_rows,
+    read_table,
+    rows_with_hashes,
+)
 from scrib_mlflow.registry import models
 from scrib_mlflow.rows import hashes, scoring
 from scrib_mlflow.rows.scored import Answered, Scored, make_answered
@@ -80,6 +88,18 @@ class SparkEngine(Engine[SparkTable]):
         return local.join_parts(
             ready, rows, chosen, some_to_try, drop_repeated=request.drop_repeated
         )
+
+    def read_again(self, table: SparkTable, rows: Scored, columns: Sequence[str]) -> pd.DataFrame:
+        """Return columns of some rows of a table, for people; in the order of their hashes."""
+        wanted = rows.table.hashes[rows.places]
+        found = rows_with_hashes(table.frame, wanted)
+        orders = dict(zip(wanted.tolist(), rows.order.tolist(), strict=True))
+        order = np.array([orders[each] for each in found.index.tolist()], dtype=np.uint64)
+        chosen = found.iloc[np.argsort(order, kind="stable")]
+        # of equal rows as many as were drawn
+        of_equal = chosen.groupby(level=0).cumcount().to_numpy()
+        drawn = pd.Series(wanted).value_counts().reindex(chosen.index).to_numpy()
+        return chosen[of_equal < drawn][list(columns)].reset_index(drop=True)
 
     def answer(
         self, uri: str, table: SparkTable, classes: tuple[str, ...], batch_rows: int

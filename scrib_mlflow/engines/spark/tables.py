@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import functions as F  # noqa: N812
 
 from scrib_mlflow.engines.spark.session import reason
@@ -19,7 +20,13 @@ from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.messages import nearest
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
-from scrib_mlflow.rows.tables import SOME_ROWS, UNNAMED, TableLike, named_columns
+from scrib_mlflow.rows.tables import (
+    SOME_ROWS,
+    UNNAMED,
+    TableLike,
+    check_not_drawn,
+    named_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -120,6 +127,7 @@ def read_table(
 ) -> SparkTable:
     """Return a table, digested; the options are those of `rows.tables.read_rows`."""
     frame = read(spark, what, place)
+    check_not_drawn(what, frame.columns)
     if label is not None and label not in frame.columns:
         raise InvalidDataError(
             f"{what} {place} has no column {label!r} for the labels; "
@@ -187,6 +195,21 @@ def digest_rows(frame: DataFrame, label: str | None = None) -> tuple[str, int]:
 def rows_of(batch: pa.RecordBatch) -> pd.DataFrame:
     """Return rows that were packed, as the local engine would read them."""
     return pa.RecordBatch.from_struct_array(batch.column(ROW)).to_pandas()
+
+
+def rows_with_hashes(frame: DataFrame, wanted: NDArray[np.uint64]) -> pd.DataFrame:
+    """Return the rows whose contents have these hashes, which are the index."""
+    known = np.unique(wanted)
+
+    def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = np.isin(hashes.row_hashes(rows_of(batch)), known)
+            yield batch.filter(pa.array(found))
+
+    rows = frame.select(packed(frame))
+    kept = rows.mapInArrow(keep, rows.schema).toArrow()
+    found = pa.Table.from_struct_array(kept.column(ROW)).to_pandas()
+    return found.set_index(pd.Index(hashes.row_hashes(found)))
 
 
 def _distinct_labels(frame: DataFrame, what: str, label: str) -> pd.Series:
