@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -165,6 +166,7 @@ Example:
   python -m scrib_mlflow demo --folder scrib_demo
 """
 CONTEXT = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+MISUSED, UNDECIDED = 2, 3  # exit codes; errors.py says what they mean
 FIRST_COLUMN = 30  # as wide as click lets it be
 LIMITS = {  # as JSON schema names them
     "exclusiveMinimum": "{}<x",
@@ -298,7 +300,7 @@ def _work_in(_: click.Context, __: click.Parameter, here: str | None) -> None:
     try:
         os.chdir(here)
     except OSError as error:
-        _fail(f"here is {here!r}, but must be a folder to work in: {error.strerror}")
+        _fail(f"here is {here!r}, but must be a folder to work in: {error.strerror}", MISUSED)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
@@ -318,21 +320,22 @@ def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
             workflow: ModuleType = importlib.import_module(module)
             result = workflow.run(settings)
     except ScribError as error:
-        _fail(str(error))
+        _fail(str(error), error.exit_code)
     except Exception as error:
         from mlflow.exceptions import MlflowException  # noqa: PLC0415
 
         if not isinstance(error, MlflowException | OSError):  # a defect of ours
-            raise
-        _fail(f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}")
+            traceback.print_exc()
+            sys.exit(UNDECIDED)
+        _fail(f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}", UNDECIDED)
     click.echo(workflow.summary(result))
     if hasattr(workflow, "exit_code"):
         sys.exit(workflow.exit_code(result))
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, code: int) -> NoReturn:
     click.echo(f"error: {text}", err=True)
-    sys.exit(1)
+    sys.exit(code)
 
 
 class _Terminal(logging.Handler):

@@ -1,10 +1,17 @@
-"""Errors that tell a user what is wrong, where, and what to do about it."""
+"""Errors that tell a user what is wrong, where, and what to do about it.
+
+Each has the exit code of a command that ends with it: 1 refused, as asked for; 2 the command or its
+data must be put right; 3 a store, a model or data cannot be reached or read, so nothing is decided;
+4 nobody knows whether the alias moved.
+"""
 
 from __future__ import annotations
 
 
 class ScribError(ValueError):
     """Something that the user can put right."""
+
+    exit_code = 2
 
 
 class InvalidScoresError(ScribError):
@@ -36,7 +43,13 @@ class InvalidSettingsError(ScribError):
 
 
 class InvalidDataError(ScribError):
-    """A table that cannot be read, or lacks what is needed."""
+    """A table that lacks what is needed."""
+
+
+class UnreadableDataError(InvalidDataError):
+    """A table that is not there, or cannot be read."""
+
+    exit_code = 3
 
 
 class OutputError(ScribError):
@@ -46,10 +59,22 @@ class OutputError(ScribError):
 class StoreError(ScribError):
     """A tracking store or model registry that does not answer, or refuses."""
 
+    exit_code = 3
+
+
+class UnknownOutcomeError(StoreError):
+    """An alias of which nobody knows whether it moved."""
+
+    exit_code = 4
+
 
 class ModelError(ScribError):
     """A model that is not there, or gives no scores."""
 
+    exit_code = 3
+
 
 class NotCertifiedError(ScribError):
     """A set classifier that is there, but without the certificate that was required."""
+
+    exit_code = 1

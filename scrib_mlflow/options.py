@@ -160,6 +160,7 @@ class Evaluate(Settings):
     label: str
     confidence: Confidence = 0.95
     group: str | None = None
+    verify: bool = False
     batch_rows: Positive = 10_000
     engine: EngineName = "local"
     spark_options: SparkOptions | None = None
@@ -201,6 +202,7 @@ class Predict(Settings):
     key: Names = ()
     explain: bool = False
     overwrite: bool = False
+    verify: bool = False
     batch_rows: Positive = 10_000
     engine: EngineName = "local"
     spark_options: SparkOptions | None = None
@@ -458,6 +460,7 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "registered_model_name": "name of the registered set classifier",
         "alias": "alias of the new version",
         "gate.alias": "alias that moves to the version if it passes",
+        "verify": "refuse a version whose files are not those that were registered",
     },
     "Output": {
         "output": "new folder for the parquet files with the answers",

@@ -36,6 +36,7 @@ from scrib_mlflow.records import (
 
 SCHEMA_VERSION = 7
 READABLE = (2, 3, 4, 5, 6, 7)  # what a newer version adds has defaults
+FIRST_SEALED = 7  # from here on the digest of a model's files is noted where it is registered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +264,11 @@ def from_json(text: str) -> Result:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise ScribError(f"the {name} is damaged at {field!r}: {first['msg']}") from error
+
+
+def is_sealed(text: str) -> bool:
+    """Return whether the files of the model that holds this record must have been sealed."""
+    return bool(json.loads(text)["schema_version"] >= FIRST_SEALED)
 
 
 @cache

@@ -7,7 +7,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,11 +25,15 @@ from scrib_mlflow import serving
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base, seal
+from scrib_mlflow.registry import seals
+from scrib_mlflow.registry.stores import is_absent
 from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, from_json
 
 NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
 MODEL_NAME = "set_classifier"
-CERTIFICATE_DIGEST = "scrib.certificate_digest"  # tag of a run and of its version
+CREATED_BY = "scrib.created_by_run"  # tag of a registered model that one of our runs has made
+LINKS = "mlflow.modelVersions"  # tag of a logged model, by which MLflow's pages show its versions
+EXISTS = ("RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS")
 ALIAS = re.compile(r"[A-Za-z0-9_-]{1,150}")
 OUTPUTS = [
     ColSpec(DataType.string, "prediction"),
@@ -75,39 +79,48 @@ def read_stored(uri: str) -> Stored:
     """Return what `scrib.json` of a registered set classifier says."""
     try:
         info = mlflow.models.get_model_info(uri)  # unlike Model.load, it takes models:/m-ID
-        artifacts = info.flavors["python_function"].get("artifacts", {})
-        file = artifacts["scrib"]["path"]
-        folder = uri
+        artifacts = info.flavors.get("python_function", {}).get("artifacts") or {}
+        if "scrib" not in artifacts:
+            raise ModelError(f"{uri} is no set classifier of scrib_mlflow; make one with calibrate")
+        file, folder = artifacts["scrib"]["path"], uri
         if re.fullmatch(
             r"models:/m-[^/]+", uri
         ):  # MLflow finds no file by models:/m-ID with a path
             logged = mlflow.MlflowClient().get_logged_model(uri.removeprefix("models:/"))
             folder = str(logged.artifact_location)
         path = mlflow.artifacts.download_artifacts(artifact_uri=f"{folder}/{file}")
-    except (KeyError, MlflowException, OSError) as error:
-        raise ModelError(
-            f"{uri} is no set classifier of scrib_mlflow; make one of it with calibrate"
-        ) from error
-    text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
+    except (MlflowException, OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"the files of {uri} cannot be read: {reason(error)}") from error
+    return Stored(_set_classifier(text, uri), text)
+
+
+def _set_classifier(text: str, where: str) -> SetClassifier:
+    """Return the set classifier that a `scrib.json` holds."""
     record = from_json(text)
     if not isinstance(record, SetClassifier):
         raise ModelError(
-            f"scrib.json of {uri} holds a {type(record).__name__}, not a set classifier"
+            f"scrib.json of {where} holds a {type(record).__name__}, not a set classifier"
         )
-    return Stored(record, text)
+    return record
 
 
 def read_run(run_id: str) -> Stored:
     """Return what `scrib.json` of a calibrate run says; it may have no model."""
     try:
-        path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="scrib.json")
+        run = mlflow.get_run(run_id)
     except (MlflowException, OSError) as error:
-        raise ModelError(f"run {run_id} holds no set classifier: {reason(error)}") from error
-    text = Path(path).read_text(encoding="utf-8")
-    record = from_json(text)
-    if not isinstance(record, SetClassifier):
-        raise ModelError(f"scrib.json of run {run_id} holds a {type(record).__name__}")
-    return Stored(record, text)
+        if is_absent(error):
+            raise ModelError(f"there is no run {run_id} in this store") from error
+        raise StoreError(f"run {run_id} cannot be read: {reason(error)}") from error
+    if seals.CERTIFICATE_DIGEST not in run.data.tags:
+        raise ModelError(f"run {run_id} holds no set classifier; give a run of calibrate")
+    try:
+        path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="scrib.json")
+        text = Path(path).read_text(encoding="utf-8")
+    except (MlflowException, OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"scrib.json of run {run_id} cannot be read: {reason(error)}") from error
+    return Stored(_set_classifier(text, f"run {run_id}"), text)
 
 
 def served_parameters(schema: ParamSchema | None, *, explain: bool) -> dict[str, bool]:
@@ -139,7 +152,7 @@ def check_names(name: str, alias: str, base: Base) -> None:
             f"registered_model_name is {name!r}, but must not be empty or hold any of / : @ '"
         )
     check_alias(alias)
-    held = _alias(mlflow.MlflowClient(), name, alias)
+    held = _holder(mlflow.MlflowClient(), name, alias)
     if held is not None and "scrib.base_model" not in held.tags:
         raise InvalidSettingsError(
             f"the alias {alias!r} of {name!r} is on version {held.version}, which is no set "
@@ -255,6 +268,18 @@ def try_model(model_uri: str, rows: Any, expected: Expected) -> None:
                 )
 
 
+def try_example(folder: str) -> None:
+    """Raise unless a model answers the example that it was logged with, if there is one."""
+    try:
+        rows = mlflow.models.Model.load(folder).load_input_example(folder)
+        if rows is not None:
+            mlflow.pyfunc.load_model(folder, suppress_warnings=True).predict(rows)
+    except Exception as error:
+        raise ModelError(
+            f"it does not answer its own example: {type(error).__name__}: {reason(error)}"
+        ) from error
+
+
 def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
     """Return the tags of a registered version; a gate adds a few, and scrib.json says the rest."""
     record, text = stored
@@ -265,7 +290,7 @@ def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
         "scrib.confidence": f"{record.confidence:g}",
         "scrib.rule": record.rule.kind,
         "scrib.run_id": run_id,
-        CERTIFICATE_DIGEST: seal(text),
+        seals.CERTIFICATE_DIGEST: seal(text),
         **_group_tags(record),
         **({} if record.selection is None else {"scrib.selection": record.selection.run_id}),
     }
@@ -286,22 +311,26 @@ def register(
 ) -> str:
     """Register a logged model under a name and an alias, all of it or nothing; return its version.
 
-    With "" for an alias none is set. `about` describes a registered model that is new.
+    With "" for an alias none is set. `about` describes a registered model that is new. Where an
+    earlier try has left a version of the same run, that one is finished.
     """
     client, run_id = mlflow.MlflowClient(), tags["scrib.run_id"]
-    new = not _exists(client, name)
-    before = _alias(client, name, alias)
-    known = _versions(client, name, run_id)
+    began: _Before | None = None
     try:
-        version = str(mlflow.register_model(model_uri, name, tags=tags).version)
-        client.update_model_version(name, version, description=description)
-        if new:
-            client.update_registered_model(name, about)
+        before = _holder(client, name, alias)
+        new = _create(client, name, about, run_id)
+        known = _versions(client, name, run_id)
+        began = _Before(before, known, new=new)
+        if known:
+            version = min(known, key=int)
+            client.update_model_version(name, version, description=description)
+        else:
+            version = _create_version(client, model_uri, name, tags, description)
         if alias:
             client.set_registered_model_alias(name, alias, version)
     except BaseException as error:
-        left = _undo(client, name, alias, before, _versions(client, name, run_id) - known, new=new)
-        if not isinstance(error, MlflowException | OSError):
+        left = "" if began is None else _undo(client, name, alias, began, run_id)
+        if not isinstance(error, MlflowException | OSError | StoreError):
             raise
         finish = ["python", "-m", "scrib_mlflow", "register", "--run_id", run_id]
         finish += ["--registered_model_name", name, *(["--alias", alias] if alias else [])]
@@ -312,56 +341,87 @@ def register(
     return version
 
 
+class _Before(NamedTuple):
+    """What was there before a registration began."""
+
+    holder: ModelVersion | None  # of the alias
+    versions: set[str]  # of the same run
+    new: bool  # whether this run certainly made the registered model
+
+
+def _create(client: mlflow.MlflowClient, name: str, about: str, run_id: str) -> bool:
+    """Make sure that there is a registered model; return whether this run certainly made it.
+
+    Its tag is written together with it: so even where MLflow repeats a request whose answer was
+    lost, and is told that the name exists, it says by whom it was made.
+    """
+    try:
+        client.create_registered_model(name, tags={CREATED_BY: run_id}, description=about)
+    except MlflowException as error:
+        if error.error_code not in EXISTS:
+            raise
+        return bool(client.get_registered_model(name).tags.get(CREATED_BY) == run_id)
+    return True
+
+
+def _create_version(
+    client: mlflow.MlflowClient, model_uri: str, name: str, tags: dict[str, str], description: str
+) -> str:
+    """Make a version, and delete the twin that a repeated request has made."""
+    model_id = model_uri.removeprefix("models:/")
+    made = client.create_model_version(
+        name, source=model_uri, tags=tags, description=description, model_id=model_id
+    )
+    version = str(made.version)
+    for twin in _versions(client, name, tags["scrib.run_id"]) - {version}:
+        client.delete_model_version(name, twin)
+    links = json.loads(client.get_logged_model(model_id).tags.get(LINKS, "[]"))
+    links.append({"name": name, "version": made.version})
+    client.set_logged_model_tags(model_id, {LINKS: json.dumps(links)})
+    return version
+
+
 def is_certified(name: str, alias: str) -> bool:
     """Return whether the version that has an alias is certified."""
-    held = _alias(mlflow.MlflowClient(), name, alias)
+    held = _holder(mlflow.MlflowClient(), name, alias)
     return held is not None and held.tags.get("scrib.certified") == "true"
 
 
-def _alias(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Return the version that an alias is on, None where there is none."""
-    with suppress(MlflowException):
-        return client.get_model_version_by_alias(name, alias) if alias else None
-    return None
+def _holder(client: mlflow.MlflowClient, name: str, alias: str) -> ModelVersion | None:
+    """Return the version that an alias is on, None where there is certainly none."""
+    try:
+        version = client.get_registered_model(name).aliases.get(alias) if alias else None
+        return client.get_model_version(name, str(version)) if version else None
+    except (MlflowException, OSError) as error:
+        if is_absent(error):
+            return None
+        raise StoreError(
+            f"the registry does not say which version of {name} is {alias}: {reason(error)}"
+        ) from error
 
 
 def _versions(client: mlflow.MlflowClient, name: str, run_id: str | None = None) -> set[str]:
     """Return the versions that a name has, or those of one run: others may register as well."""
-    try:
-        versions = client.search_model_versions(f"name = '{name}'")
-    except (MlflowException, OSError):
-        return set()
     return {
         str(version.version)
-        for version in versions
+        for version in client.search_model_versions(f"name = '{name}'")
         if run_id is None or version.tags.get("scrib.run_id") == run_id
     }
 
 
-def _exists(client: mlflow.MlflowClient, name: str) -> bool:
-    with suppress(MlflowException):
-        return bool(client.get_registered_model(name))
-    return False
-
-
-def _undo(
-    client: mlflow.MlflowClient,
-    name: str,
-    alias: str,
-    before: ModelVersion | None,
-    made: set[str],
-    *,
-    new: bool,
-) -> str:
+def _undo(client: mlflow.MlflowClient, name: str, alias: str, began: _Before, run_id: str) -> str:
     """Delete what was half made and put the alias back; return what could not be, in words."""
     try:
+        made = _versions(client, name, run_id) - began.versions
+        now = _holder(client, name, alias)
+        before = began.holder
+        ours = made | began.versions
+        if before is not None and now is not None and str(now.version) in ours:
+            client.set_registered_model_alias(name, alias, str(before.version))
         for version in made:
             client.delete_model_version(name, version)
-        now = _alias(client, name, alias)
-        if before is not None and (now is None or str(now.version) != str(before.version)):
-            client.set_registered_model_alias(name, alias, str(before.version))
-        if new and _exists(client, name) and not _versions(client, name):
+        if began.new and not _versions(client, name):
             client.delete_registered_model(name)
-    except (MlflowException, OSError) as error:
+    except (MlflowException, OSError, StoreError) as error:
         return f"what it had made could not be undone ({reason(error)}); "
     return ""

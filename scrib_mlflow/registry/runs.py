@@ -26,7 +26,7 @@ from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.records import Base, DataRecord, frame_name
-from scrib_mlflow.registry import ledger
+from scrib_mlflow.registry import ledger, seals, stores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -316,6 +316,14 @@ def log_texts_and_figures(texts: Mapping[str, str], figures: Mapping[str, Figure
         mlflow.log_figure(figure, path, save_kwargs={"dpi": 150})
 
 
+def log_seal(digests: Mapping[str, str], certificate_digest: str) -> seals.Seal:
+    """Seal a model with these files, in the active run; return the seal."""
+    sealed = seals.make_seal(digests, certificate_digest)
+    mlflow.log_text(seals.files_text(digests), seals.FILES)
+    mlflow.set_tags(sealed.tags())
+    return sealed
+
+
 def place_of(run_id: str) -> tuple[str, str, str]:
     """Return a run's id, its store and its experiment, "" where the store no longer answers."""
     experiment_id = ""
@@ -325,11 +333,15 @@ def place_of(run_id: str) -> tuple[str, str, str]:
 
 
 def read_tags(run_id: str) -> dict[str, str] | None:
-    """Return the tags of a run, None where it is gone."""
+    """Return the tags of a run, None where the store says that there is no such run."""
     try:
         return dict(mlflow.get_run(run_id).data.tags) if run_id else None
-    except MlflowException:
-        return None
+    except (MlflowException, OSError) as error:
+        if stores.is_absent(error):
+            return None
+        raise errors.StoreError(
+            f"run {run_id} cannot be read: {messages.reason(error)}; try again"
+        ) from error
 
 
 def remember(model_uri: str, name: str, alias: str) -> None:

@@ -24,6 +24,14 @@ SHORT_WAITS = {
 DATABASES = {"sqlite", "postgresql", "mysql", "mssql"}
 
 
+ABSENT = "RESOURCE_DOES_NOT_EXIST"
+
+
+def is_absent(error: Exception) -> bool:
+    """Return whether a store says that something is not there; any other error leaves it open."""
+    return isinstance(error, MlflowException) and error.error_code == ABSENT
+
+
 @contextmanager
 def short_waits() -> Iterator[None]:
     """Let MLflow give up in seconds on a server that does not answer, not in minutes."""
@@ -70,14 +78,31 @@ def find_model(uri: str) -> Base:
         if match["id"]:
             logged = client.get_logged_model(match["id"])
             return Base(uri=uri, name=logged.name, version="", model_id=match["id"])
-        client.get_registered_model(name)  # says more plainly than the version that it is missing
-        if alias:
-            version = str(client.get_model_version_by_alias(name, alias).version)
+        # says more plainly than the version that it is missing
+        aliases = client.get_registered_model(name).aliases
+        if alias and alias not in aliases:
+            known = ", ".join(sorted(aliases)) or "none"
+            raise ModelError(
+                f"{uri} is not in the registry at {shown(mlflow.get_registry_uri())}; "
+                f"its aliases are {known}"
+            )
+        version = str(aliases[alias]) if alias else version
         client.get_model_version(name, version)
-    except MlflowException as error:
+    except (MlflowException, OSError) as error:
+        if not is_absent(error):
+            raise StoreError(f"{uri} cannot be looked up: {reason(error)}; try again") from error
         raise ModelError(_not_found(client, uri, name, error)) from error
     pinned = f"models:/{name}/{version}"
     return Base(uri=pinned, name=name, version=version, model_id=model_info(pinned).model_id or "")
+
+
+def version_tags(version: Base) -> dict[str, str]:
+    """Return the tags of a registered version."""
+    try:
+        found = mlflow.MlflowClient().get_model_version(version.name, version.version)
+    except (MlflowException, OSError) as error:
+        raise StoreError(f"{version.uri} cannot be read: {reason(error)}; try again") from error
+    return dict(found.tags)
 
 
 def model_info(uri: str) -> ModelInfo:
@@ -88,9 +113,7 @@ def model_info(uri: str) -> ModelInfo:
         raise ModelError(f"the files of {uri} cannot be read: {reason(error)}") from error
 
 
-def _not_found(
-    client: mlflow.MlflowClient, uri: str, name: str | None, error: MlflowException
-) -> str:
+def _not_found(client: mlflow.MlflowClient, uri: str, name: str | None, error: Exception) -> str:
     store = shown(mlflow.get_registry_uri())
     msg = f"{uri} is not in the registry at {store}: {reason(error)}"
     known = [model.name for model in client.search_registered_models(max_results=100)]
@@ -98,7 +121,4 @@ def _not_found(
         return f"{msg}; this registry is empty: is MLFLOW_TRACKING_URI the one you mean?"
     if name is None:
         return msg
-    if name not in known:
-        return f"{msg}; {nearest(name, known)}"
-    aliases = sorted(client.get_registered_model(name).aliases)
-    return f"{msg}; its aliases are {', '.join(aliases) or 'none'}"
+    return msg if name in known else f"{msg}; {nearest(name, known)}"

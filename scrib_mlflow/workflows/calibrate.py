@@ -18,11 +18,8 @@ from scrib_mlflow.engines import base as engines, doing, open_engine
 from scrib_mlflow.errors import InvalidSettingsError, NotCertifiedError
 from scrib_mlflow.options import Calibrate, Settings
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.records import (
-    SCORES_ONLY,
-    Base,
-)
-from scrib_mlflow.registry import ledger, models, runs, stores
+from scrib_mlflow.records import SCORES_ONLY, Base, seal as digest_of
+from scrib_mlflow.registry import ledger, models, runs, seals, stores
 from scrib_mlflow.registry.models import Stored
 from scrib_mlflow.report import words
 from scrib_mlflow.report.page import calibration_report, page_files
@@ -127,9 +124,9 @@ def run(settings: Calibrate) -> Calibration:
             done = _not_registered(record, run_id)
         else:
             LOGGER.info("logging the set classifier, and trying it")
-            logged_uri = _log_model(stored, model, parts.tried, example, run_id)
+            logged_uri, sealed = _log_model(stored, model, parts.tried, example, run_id)
             runs.remember(logged_uri, name, settings.alias)
-            done = register_logged(logged_uri, stored, run_id, name, settings.alias)
+            done = register_logged(logged_uri, stored, sealed, run_id, name, settings.alias)
     if settings.require_certificate and not record.certified:
         LOGGER.info(f"\n{summary(done)}\n")
         raise NotCertifiedError(
@@ -315,7 +312,7 @@ def rows_request(settings: Calibrate) -> engines.RowsRequest:
 
 
 def register_logged(
-    logged_uri: str, stored: Stored, run_id: str, name: str, alias: str
+    logged_uri: str, stored: Stored, seal: seals.Seal, run_id: str, name: str, alias: str
 ) -> Calibration:
     """Register the set classifier that a run has logged.
 
@@ -327,7 +324,7 @@ def register_logged(
         logged_uri,
         name,
         alias,
-        tags=models.version_tags(stored, run_id),
+        tags=models.version_tags(stored, run_id) | seal.tags(),
         description=words.description(stored.record, run_id),
         about=ABOUT.format(base=stored.record.base.name),
     )
@@ -436,20 +433,22 @@ def _expected(rule: Rule, classes: Sequence[str], scores: Floats) -> models.Expe
 
 def _log_model(
     stored: Stored, model: Any, tried: engines.SmokeTest | None, example: Any, run_id: str
-) -> str:
-    """Log the set classifier and let it answer rows; a model that fails is deleted."""
+) -> tuple[str, seals.Seal]:
+    """Log the set classifier, seal its files and let it answer rows; delete a model that fails."""
     record, inputs = stored.record, model.metadata.get_input_schema()
     rows = example if tried is None else tried.features
     kept = example if tried is None else tried.features.iloc[:EXAMPLE_ROWS]
     try:
         logged = models.log_model(stored, inputs, rows, kept)
-        if tried is not None:
-            expected = _expected(record.rule, record.classes, tried.scores)
-            models.try_model(logged.model_uri, tried.features, expected)
+        with seals.downloaded(logged.model_uri) as folder:
+            sealed = runs.log_seal(seals.file_digests(folder), digest_of(stored.text))
+            if tried is not None:
+                expected = _expected(record.rule, record.classes, tried.scores)
+                models.try_model(str(folder), tried.features, expected)
     except BaseException:
         models.delete_logged(run_id)
         raise
-    return logged.model_uri
+    return logged.model_uri, sealed
 
 
 def summary(done: Calibration) -> str:

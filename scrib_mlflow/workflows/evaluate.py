@@ -28,6 +28,7 @@ from scrib_mlflow.report.page import Report, answers_report, page_files
 from scrib_mlflow.results import SetClassifier, to_json
 from scrib_mlflow.rows import scored, tables
 from scrib_mlflow.rows.tables import GivenRows
+from scrib_mlflow.workflows import intact
 
 LOGGER = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def run(settings: Evaluate) -> Evaluation:
     """Do what `evaluate` does."""
     with stores.short_waits():
         stores.check_stores()
-        found = _find(settings.model_uri)
+        found = _find(settings)
     uri, record, calibrated_by = found.uri, found.record, found.calibrated_by
     with ExitStack() as stack:
         engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
@@ -136,12 +137,16 @@ class Found(NamedTuple):
     calibrated_by: str  # the run that made it, "" for none
 
 
-def _find(model_uri: str) -> Found:
+def _find(settings: Evaluate) -> Found:
     """Return the set classifier that a URI means."""
+    model_uri = settings.model_uri
     of_run = RUN_URI.fullmatch(model_uri)
     if of_run is None:
         base = stores.find_model(model_uri)
-        record = models.read_stored(base.uri).record
+        stored = models.read_stored(base.uri)
+        record = stored.record
+        if settings.verify:
+            intact.check_intact(base, stored)
         return Found(base.uri, base.name, record, stores.model_info(base.uri).run_id or "")
     run_id = of_run["id"]
     record = models.read_run(run_id).record

@@ -20,7 +20,8 @@ from scrib_mlflow.core.groups import GroupTest, make_group_test, typical_rows
 from scrib_mlflow.core.targets import Constraint, Targets, make_constraints
 from scrib_mlflow.engines import open_engine
 from scrib_mlflow.engines.base import report_answers
-from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
+from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError, UnknownOutcomeError
+from scrib_mlflow.messages import reason
 from scrib_mlflow.options import Gate
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, group_targets, risk_groups, seal
@@ -30,13 +31,13 @@ from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
 from scrib_mlflow.rows import leakage
 from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.workflows.evaluate import FreshRows
-from scrib_mlflow.workflows.policy import decide, find_damage
+from scrib_mlflow.workflows.intact import Looked, look_for_damage
+from scrib_mlflow.workflows.policy import decide
 
 LOGGER = logging.getLogger(__name__)
 
 POLICY_OPTIONS = {"alias", "evidence", "max_abstention", "max_abstention_increase", "allow_overlap"}
 POLICY_OPTIONS |= {"min_candidate_coverage"}
-MOST_TRIES = 5  # others may move the alias meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,31 +88,38 @@ def run(settings: Gate) -> Gated:
     policy = make_policy(settings, record)
     group = _group(settings, record)
     how = None if group is None else _group_test(settings, record)
-    with ExitStack() as stack:
-        rows = fresh = answered = None
-        if settings.data is not None and settings.label is not None:
-            engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-            columns = {"key": record.key, "group": group}
-            table = engine.read_table("data", settings.data, settings.label, **columns)
-            allowed = settings.allow_overlap
-            leakage.check_untrained(record.base.uri, [table], allowed=allowed)
-            rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
-        run_id = stack.enter_context(runs.open_run(f"gate {base.name}", record.base.name))
-        runs.log_parameters(run_id, settings.model_dump())
-        mlflow.set_tag(runs.MODEL_URI, base.uri)
-        if rows is not None:
-            fresh, answered = _measure(rows, candidate, policy, how, run_id)
-        review = Review(candidate, policy, rows, answered, settings, run_id)
-        decision, moved = _decide_and_move(review, fresh)
-    return Gated(
-        name=base.name,
-        version=base.version,
-        alias=settings.alias,
-        run_id=run_id,
-        moved=moved,
-        decision=decision,
-        classifier=record,
-    )
+    done = None
+    try:
+        with ExitStack() as stack:
+            rows = fresh = answered = None
+            if settings.data is not None and settings.label is not None:
+                engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
+                columns = {"key": record.key, "group": group}
+                table = engine.read_table("data", settings.data, settings.label, **columns)
+                allowed = settings.allow_overlap
+                leakage.check_untrained(record.base.uri, [table], allowed=allowed)
+                rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
+            run_id = stack.enter_context(runs.open_run(f"gate {base.name}", record.base.name))
+            runs.log_parameters(run_id, settings.model_dump())
+            mlflow.set_tag(runs.MODEL_URI, base.uri)
+            if rows is not None and not candidate.looked.damage:
+                fresh, answered = _measure(rows, candidate, policy, how, run_id)
+            review = Review(candidate, policy, rows, answered, settings, run_id)
+            decision, moved = _decide_and_move(review, fresh)
+            done = Gated(
+                name=base.name,
+                version=base.version,
+                alias=settings.alias,
+                run_id=run_id,
+                moved=moved,
+                decision=decision,
+                classifier=record,
+            )
+    except (MlflowException, OSError) as error:
+        if done is None:
+            raise
+        LOGGER.warning(f"run {run_id} could not be ended, but all else is done: {reason(error)}")
+    return done
 
 
 def exit_code(done: Gated) -> int:
@@ -141,8 +149,7 @@ class Candidate(NamedTuple):
 
     base: Base
     stored: models.Stored
-    damage: str  # what is wrong with its files, "" for nothing
-    calibrated_by: str  # the run that knows its rows, "" for none
+    looked: Looked  # at its files
 
 
 class Review(NamedTuple):
@@ -164,16 +171,7 @@ def _find(settings: Gate) -> Candidate:
             f"{settings.model_uri} is no registered version; give models:/NAME/VERSION"
         )
     stored = models.read_stored(base.uri)
-    tags = mlflow.MlflowClient().get_model_version(base.name, base.version).tags
-    noted = {"the version's tag": tags.get(models.CERTIFICATE_DIGEST, "")}
-    calibrated_by = stores.model_info(base.uri).run_id or ""
-    of_run = runs.read_tags(calibrated_by)
-    if of_run is None:
-        calibrated_by = ""
-    else:
-        noted["the run that made it"] = of_run.get(models.CERTIFICATE_DIGEST, "")
-    damage = find_damage(stored.record, stored.text, noted)
-    return Candidate(base, stored, damage, calibrated_by)
+    return Candidate(base, stored, look_for_damage(base, stored))
 
 
 def _group(settings: Gate, record: SetClassifier) -> str | None:
@@ -251,7 +249,7 @@ def _measure(
 ) -> tuple[Fresh, Answered]:
     """Let the version answer the rows, and count; the policy's targets are what is claimed."""
     record, uri = candidate.stored.record, candidate.base.uri
-    answered, overlap = rows.compare(uri, record, candidate.calibrated_by, "gate")
+    answered, overlap = rows.compare(uri, record, candidate.looked.made_by, "gate")
     use, level = None, 1 - policy.confidence
     if policy.evidence == "fresh":
         limits: list[Any] = [sorted(policy.risk_targets.items()), policy.overall_target]
@@ -315,43 +313,42 @@ def _champion_abstention(rows: FreshRows, name: str, champion: str) -> float | N
 
 def _decide_and_move(review: Review, fresh: Fresh | None) -> tuple[Decision, bool]:
     """Decide against whoever has the alias, and move it; decide again where that has changed."""
+    policy, base = review.policy, review.candidate.base
+    decisions: list[Decision] = []
+
+    def decide_against(champion: str) -> Decision:
+        decisions.append(_decide(review, fresh, champion))
+        _log(review, decisions[-1])
+        return decisions[-1]
+
+    client = mlflow.MlflowClient()
+    try:
+        return alias.settle(client, base, policy.alias, decide_against, review.run_id)
+    except StoreError as error:
+        if decisions and decisions[-1].passed:
+            _mark_failed(client, review, decisions[-1], error)
+        raise
+
+
+def _decide(review: Review, fresh: Fresh | None, champion: str) -> Decision:
+    """Return what the policy says of the version, next to the version that has the alias."""
     candidate, policy, rows = review.candidate, review.policy, review.rows
-    base, client = candidate.base, mlflow.MlflowClient()
-    for _ in range(MOST_TRIES):
-        champion = alias.holder(client, base.name, policy.alias)
-        if fresh is not None and rows is not None and policy.max_abstention_increase is not None:
-            abstention = _champion_abstention(rows, base.name, champion)
-            fresh = replace(fresh, champion_abstention=abstention)
-        checks = decide(candidate.stored.record, candidate.damage, policy, fresh)
-        decision = Decision(
-            model_uri=base.uri,
-            passed=all(check.passed for check in checks),
-            checks=checks,
-            policy=policy,
-            champion=champion,
-            fresh=fresh,
-            decided_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            package_version=scrib_mlflow.__version__,
-        )
-        _log(review, decision)
-        if not decision.passed:
-            alias.refuse(client, base, decision, review.run_id)
-            return decision, False
-        try:
-            other = alias.promote(client, base, decision, review.run_id)
-        except StoreError:
-            _mark_failed(client, review, decision)
-            raise
-        if other is None:
-            return decision, champion != base.version
-        where = f"to version {other}" if other else "away"
-        LOGGER.info(
-            f"the alias {policy.alias!r} went {where} while this gate was deciding; deciding again"
-        )
-    _mark_failed(client, review, decision)
-    raise StoreError(
-        f"the alias {policy.alias!r} of {base.name} keeps moving: {MOST_TRIES} times another "
-        "gate or user was faster; run this gate again when they are done"
+    base = candidate.base
+    if fresh is not None and rows is not None and policy.max_abstention_increase is not None:
+        abstention = _champion_abstention(rows, base.name, champion)
+        fresh = replace(fresh, champion_abstention=abstention)
+    checks = decide(
+        candidate.stored.record, candidate.looked.damage, policy, fresh, candidate.looked.signature
+    )
+    return Decision(
+        model_uri=base.uri,
+        passed=all(check.passed for check in checks),
+        checks=checks,
+        policy=policy,
+        champion=champion,
+        fresh=fresh,
+        decided_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        package_version=scrib_mlflow.__version__,
     )
 
 
@@ -370,17 +367,27 @@ def _log(review: Review, decision: Decision) -> None:
     runs.log_texts_and_figures({"decision.json": to_json(decision)}, {})
 
 
-def _mark_failed(client: mlflow.MlflowClient, review: Review, decision: Decision) -> None:
-    """Take back, in tags, note and report, that the version passed: it does not have the alias."""
-    base = review.candidate.base
-    alias.mark_failed(client, base)
+def _mark_failed(
+    client: mlflow.MlflowClient, review: Review, decision: Decision, error: StoreError
+) -> None:
+    """Take back, in tags, note and report, that the version passed: it does not have the alias.
+
+    Where nobody knows whether it has, they say so.
+    """
+    version, name = review.candidate.base, decision.policy.alias
+    unknown = isinstance(error, UnknownOutcomeError)
+    failure = (
+        f"Unknown: version {version.version} passed every check, but the registry does not say "
+        f"whether the alias {name} moved to it. Run the gate again."
+        if unknown
+        else f"Not moved: version {version.version} passed every check, but the alias {name} "
+        "could not be moved to it."
+    )
+    if not unknown:
+        alias.mark_failed(client, version)
     with suppress(MlflowException, OSError):
-        mlflow.set_tag(alias.GATE, alias.ERROR)
+        mlflow.set_tag(alias.GATE, alias.UNKNOWN if unknown else alias.ERROR)
         mlflow.log_metric("gate", 0.0)
-        failure = (
-            f"Not moved: version {base.version} passed every check, but the alias "
-            f"{decision.policy.alias} could not be moved to it."
-        )
         _log_page(review, decision, {}, failure)
 
 
@@ -395,7 +402,7 @@ def _log_page(
         record,
         words.gate_facts(decision, record, failure),
         None if rows is None or answered is None else (rows.table, answered),
-        review.candidate.calibrated_by,
+        review.candidate.looked.made_by,
         review.settings.model_dump(),
         review.run_id,
     )

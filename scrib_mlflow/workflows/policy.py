@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from scrib_mlflow.core.bounds import binomial_tail
-from scrib_mlflow.core.certificate import Certificate, Claim
-from scrib_mlflow.core.certificate.claims import reasons, recomputed_p_value, spending
-from scrib_mlflow.core.groups import LEAST_GROUPS
+from scrib_mlflow.core.certificate.claims import reasons, spending
 from scrib_mlflow.core.reports import SetReport
-from scrib_mlflow.core.targets import overall_name
 from scrib_mlflow.messages import percent, percents
-from scrib_mlflow.records import SelectionRecord, group_targets, seal
+from scrib_mlflow.records import SelectionRecord, group_targets
 from scrib_mlflow.results import Check, Fresh, Policy, SetClassifier
-
-SLACK = 1e-9  # numbers are computed again on other machines
+from scrib_mlflow.workflows.intact import SLACK, is_uncapped, said
 
 
 def decide(
-    record: SetClassifier, broken: str, policy: Policy, fresh: Fresh | None
+    record: SetClassifier,
+    broken: str,
+    policy: Policy,
+    fresh: Fresh | None,
+    signature: tuple[bool, str] = (True, ""),
 ) -> tuple[Check, ...]:
     """Return every check of a policy; the version passes when all of them do.
 
-    `broken` says what is wrong with the stored files, "" for nothing.
+    `broken` says what is wrong with the stored files, "" for nothing; `signature`, whether it will
+    do and what to say of it, "" for nothing.
     """
     checks = [Check("intact", not broken, broken or "as it was registered")]
+    if signature[1]:
+        checks.append(Check("signature", *signature))
     if policy.evidence == "certificate":
         checks += [
             *_certified(record, policy),
@@ -38,46 +41,13 @@ def decide(
     return (*checks, *_caps(record, policy, fresh))
 
 
-def find_damage(record: SetClassifier, text: str, digests: Mapping[str, str]) -> str:
-    """Return what shows that a stored set classifier was changed, "" for nothing.
-
-    `digests` are those noted when it was registered, by where they stand.
-    """
-    for place, digest in digests.items():
-        if not digest:
-            return f"{place} does not say which scrib.json was registered"
-        if digest != seal(text):
-            return f"scrib.json is not the one that {place} names: it was changed"
-    if record.certificate is None:
-        return "it says certified, but holds no certificate" if record.certified else ""
-    claims = {claim.name: (claim.classes, claim.target) for claim in record.certificate.claims}
-    if claims != _said(record):
-        return "the targets of its certificate are not those that it says it keeps"
-    uncapped = _is_uncapped(record.certificate)  # which the check "certified" says
-    if record.certified and not uncapped and not _adds_up(record, record.certificate):
-        return "its counts do not give the certificate that it says it has"
-    return ""
-
-
-def _said(record: SetClassifier) -> dict[str, tuple[tuple[str, ...], float]]:
-    """Return the classes and the target of every claim that a record says it makes, by name."""
-    said: dict[str, tuple[tuple[str, ...], float]] = {
-        name: ((name,), target) for name, target in record.risk_targets.items()
-    }
-    for name, (members, target) in group_targets(record.risk_groups).items():
-        said[name] = tuple(each for each in record.classes if each in members), target
-    if record.overall_target is not None:
-        said[overall_name(record.classes)] = record.classes, record.overall_target
-    return said
-
-
 def _implied(record: SetClassifier, members: Sequence[str]) -> float:
     """Return the lowest target of classes taken together that follows from what is certified.
 
     Classes together are not wrong more often than the worst of the parts that they consist of:
     each by itself, or some of them as certified together and the others each by itself.
     """
-    together = [((), 0.0), *_said(record).values()]
+    together = [((), 0.0), *said(record).values()]
     alone = {name: target for name, target in record.risk_targets.items() if target < 1}  # not NaN
     return min(
         max([target, *(alone.get(each, math.inf) for each in members if each not in part)])
@@ -86,44 +56,11 @@ def _implied(record: SetClassifier, members: Sequence[str]) -> float:
     )
 
 
-def _adds_up(record: SetClassifier, certificate: Certificate) -> bool:
-    """Return whether what a certificate claims follows from its own numbers."""
-    test = record.path
-    if test is None or test.chosen is None or not certificate.passed or not certificate.claims:
-        return False
-    passed = test.p_values[: test.chosen + 1]
-    return (
-        (record.group is None) == (certificate.n_groups is None)
-        and all((record.weight is None) == (c.log_capital is None) for c in certificate.claims)
-        and len(passed) > test.chosen
-        and max(passed) <= certificate.level <= 1 - record.confidence + SLACK
-        and abs(passed[-1] - certificate.p_value) <= SLACK
-        and all(_claim_holds(claim, certificate) for claim in certificate.claims)
-    )
-
-
-def _is_uncapped(certificate: Certificate) -> bool:
-    """Return whether a certificate counts groups in full by the design effect, as old ones do."""
-    return certificate.approximate and certificate.group_cap is None
-
-
-def _claim_holds(claim: Claim, certificate: Certificate) -> bool:
-    if claim.status != "certified" or not claim.p_value <= certificate.level:
-        return False
-    if certificate.approximate and (claim.n_groups or 0) < LEAST_GROUPS:
-        return False
-    if claim.group_sums is not None:
-        cap = certificate.group_cap or certificate.max_group_rows or 0
-        if claim.group_sums.certain > (claim.n_groups or 0) * cap + SLACK:
-            return False
-    return abs(recomputed_p_value(claim, certificate.level) - claim.p_value) <= SLACK
-
-
 def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
     certificate = record.certificate
     if certificate is None:
         detail = f"no certificate was asked for (mode={record.mode}); calibrate with mode=certified"
-    elif record.certified and _is_uncapped(certificate):
+    elif record.certified and is_uncapped(certificate):
         detail = (
             f"scrib_mlflow {record.package_version} certified it without a cap on the rows of a "
             f"{record.group}, and large groups can make that false; calibrate it again"
@@ -145,7 +82,7 @@ def _certified(record: SetClassifier, policy: Policy) -> Iterable[Check]:
             detail += f"; risks are of rows weighted by {record.weight}"
     else:
         detail = "; ".join(reasons(certificate))
-    holds = certificate is not None and record.certified and not _is_uncapped(certificate)
+    holds = certificate is not None and record.certified and not is_uncapped(certificate)
     yield Check("certified", holds, detail)
     confidence = record.confidence if certificate is None else certificate.confidence
     detail = f"{confidence:g}, asked for is {policy.confidence:g}"

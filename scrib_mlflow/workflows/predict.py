@@ -23,6 +23,7 @@ from scrib_mlflow.registry import models, runs, stores
 from scrib_mlflow.results import PartRecord, Predictions, to_json
 from scrib_mlflow.rows import tables
 from scrib_mlflow.rows.tables import GivenRows
+from scrib_mlflow.workflows import intact
 
 LOGGER = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ def _request(settings: Predict) -> answers.PredictRequest:
         stores.check_stores()
         model = stores.find_model(settings.model_uri)
         stored = models.read_stored(model.uri)
+        if settings.verify:
+            intact.check_intact(model, stored)
         signature = stores.model_info(model.uri).signature
     return answers.PredictRequest(
         model=model,

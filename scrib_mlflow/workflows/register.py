@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
-import mlflow
-from mlflow.exceptions import MlflowException
-
-from scrib_mlflow import messages
-from scrib_mlflow.errors import StoreError
+from scrib_mlflow.errors import ModelError
 from scrib_mlflow.options import Register
 from scrib_mlflow.parameters import read_settings
-from scrib_mlflow.registry import models, runs, stores
-from scrib_mlflow.registry.models import Stored
-from scrib_mlflow.results import SetClassifier, from_json
+from scrib_mlflow.registry import models, runs, seals, stores
 from scrib_mlflow.workflows.calibrate import Calibration, register_logged, summary
+from scrib_mlflow.workflows.intact import find_damage
 
 LOGGER = logging.getLogger(__name__)
 
@@ -45,27 +39,29 @@ def run(settings: Register) -> Calibration:
     """Do what `register` does."""
     with stores.short_waits():
         stores.check_stores()
-    try:
-        tags = mlflow.get_run(settings.run_id).data.tags
-        path = mlflow.artifacts.download_artifacts(
-            run_id=settings.run_id, artifact_path="scrib.json"
+    run_id = settings.run_id
+    stored = models.read_run(run_id)
+    tags = runs.read_tags(run_id) or {}
+    if not stored.record.base.uri:
+        raise ModelError(
+            f"run {run_id} was calibrated on scores in columns, without a model, so there "
+            f"is nothing to serve; evaluate takes it as runs:/{run_id}"
         )
-    except (MlflowException, OSError) as error:
-        raise StoreError(
-            f"run {settings.run_id} holds no set classifier: {messages.reason(error)}"
-        ) from error
-    text = Path(path).read_text(encoding="utf-8")
-    record = from_json(text)
-    if isinstance(record, SetClassifier) and not record.base.uri:
-        raise StoreError(
-            f"run {settings.run_id} was calibrated on scores in columns, without a model, so there "
-            f"is nothing to serve; evaluate takes it as runs:/{settings.run_id}"
-        )
-    if not isinstance(record, SetClassifier) or runs.MODEL_URI not in tags:
-        raise StoreError(f"run {settings.run_id} has logged no model; run calibrate again")
+    if runs.MODEL_URI not in tags:
+        raise ModelError(f"run {run_id} has logged no model; run calibrate again")
     name = settings.registered_model_name or tags[runs.NAME]
     alias = settings.alias or tags[runs.ALIAS]
-    models.check_names(name, alias, record.base)
+    models.check_names(name, alias, stored.record.base)
     logged_uri = tags[runs.MODEL_URI]
+    damage = find_damage(stored.record, stored.text, {"the run": tags[seals.CERTIFICATE_DIGEST]})
+    sealed = seals.read_seal(tags)
+    with seals.downloaded(logged_uri) as folder:
+        digests = seals.file_digests(folder)
+    if not sealed.files:  # logged by a version of before
+        with runs.resumed(run_id):
+            sealed = runs.log_seal(digests, tags[seals.CERTIFICATE_DIGEST])
+    damage = damage or seals.find_changes(digests, {"the run": sealed.files}, run_id)
+    if damage:
+        raise ModelError(f"the model of run {run_id} is not registered: {damage}; calibrate again")
     LOGGER.info(f"registering {logged_uri}")
-    return register_logged(logged_uri, Stored(record, text), settings.run_id, name, alias)
+    return register_logged(logged_uri, stored, sealed, run_id, name, alias)

@@ -9,7 +9,6 @@ from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
 from scrib_mlflow.errors import ScribError
-from scrib_mlflow.registry import alias
 from scrib_mlflow.workflows import policy
 from tests.workflows.gates import NAME, champion, tags
 
@@ -33,10 +32,7 @@ scrib_mlflow.gate("models:/base-scrib/1")
         pytest.param("set_model_version_tag", marks=pytest.mark.slow),  # earlier still
     ],
 )
-def test_a_gate_killed_before_the_alias_moves_leaves_it_and_can_be_run_again(
-    certified, method, monkeypatch
-):
-    monkeypatch.setattr(alias, "DEAD_AFTER", 1.0)
+def test_a_gate_killed_before_the_alias_moves_leaves_it_and_can_be_run_again(certified, method):
     mlflow.MlflowClient().set_registered_model_alias(NAME, "champion", "2")
     died = subprocess.run(
         [sys.executable, "-c", KILLED.format(method=method)], check=False, capture_output=True
@@ -46,9 +42,6 @@ def test_a_gate_killed_before_the_alias_moves_leaves_it_and_can_be_run_again(
     assert scrib_mlflow.gate(f"models:/{NAME}/1").decision.passed
     assert champion() == "1"
     assert tags()["scrib.previous_champion"] == "2"
-    assert (
-        mlflow.MlflowClient().get_registered_model(NAME).tags == {}
-    )  # the dead one's turn is gone
 
 
 def test_a_gate_that_loses_a_race_says_so_and_decides_again(certified, monkeypatch, caplog):
@@ -154,7 +147,6 @@ def test_an_alias_that_cannot_be_moved_leaves_no_word_of_passing(certified, monk
     )
     assert run.data.tags["scrib.gate"] == "error"
     assert run.info.status == "FAILED"
-    assert mlflow.MlflowClient().get_registered_model(NAME).tags == {}
 
 
 def test_a_lost_answer_to_a_moved_alias_is_no_failure(certified, monkeypatch):

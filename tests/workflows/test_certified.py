@@ -17,7 +17,7 @@ from scrib_mlflow.cli import main
 from scrib_mlflow.core.bounds import acceptance_rows
 from scrib_mlflow.errors import ScribError
 from scrib_mlflow.workflows.calibrate import summary
-from scrib_mlflow.workflows.policy import find_damage
+from scrib_mlflow.workflows.intact import find_damage
 from tests.models import CLASSES, FEATURES, case_hashes, draw_mixture, fit_pipeline
 from tests.oracles import keep_top
 

@@ -18,7 +18,8 @@ from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, DataRecord, LedgerEntry, RiskGroup, ScoreSource
 from scrib_mlflow.results import Fresh, PathRecord, Policy, SetClassifier
 from scrib_mlflow.workflows.gate import make_policy
-from scrib_mlflow.workflows.policy import decide, find_damage
+from scrib_mlflow.workflows.intact import find_damage
+from scrib_mlflow.workflows.policy import decide
 from tests.models import CLASSES
 
 NAN = math.nan
