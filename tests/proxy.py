@@ -1,7 +1,7 @@
 """A proxy before an MLflow server that makes one call of a client go wrong.
 
 It numbers the calls of a client from 1, in the order in which they arrive, and keeps a log of them.
-Of the call with a fault's number it does what the fault says; `outage` begins there and stays.
+Of the call with a fault's number it does what the fault says; `outage` and `cut` last to the end.
 """
 
 import http.client
@@ -24,6 +24,7 @@ KINDS = {
     "500": "the answer is 500, and the server sees nothing",
     "lost": "the server does it, and the answer is lost",
     "outage": "from this call on, every connection is closed",
+    "cut": "the server does it, but from its answer on, every connection is closed",
     "kill_before": "the client is killed, and the server sees nothing",
     "kill_after": "the server does it, and the client is killed",
 }
@@ -41,25 +42,34 @@ class Call(NamedTuple):
 
 @dataclass
 class Fault:
-    """What goes wrong, and at which call; `where` instead waits for a part of a path."""
+    """What goes wrong, and at which call.
+
+    In place of a number, `where` is a part of a path, `method` a call's method, and `after` a part
+    of the path of a call that has to be done before; with `stays` it happens to all such calls.
+    """
 
     kind: str
     number: int = 0
     where: str = ""
     method: str = ""
+    after: str = ""
+    stays: bool = False
     hit: Call | None = None
 
-    def meets(self, call):
-        """Return whether it happens to this call."""
-        if self.hit is not None:
-            return self.kind == "outage"
-        if self.where:
-            found = self.where in call.path and self.method in {"", call.method}
-        else:
-            found = call.number == self.number
-        if found:
+    def meets(self, call, log):
+        """Return what happens to a call, "" for nothing."""
+        if self.hit is not None and self.kind in {"outage", "cut"}:
+            return "drop"
+        if (self.hit is None or self.stays) and self._means(call, log):
             self.hit = call
-        return found
+            return {"outage": "drop", "cut": "lost"}.get(self.kind, self.kind)
+        return ""
+
+    def _means(self, call, log):
+        if self.number:
+            return call.number == self.number
+        late = not self.after or any(self.after in f"{c.method} {c.path}" for c in log[:-1])
+        return late and self.where in call.path and self.method in {"", call.method}
 
 
 @dataclass
@@ -68,17 +78,17 @@ class Proxy:
 
     address: str
     upstream: str
-    fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
     delay: float = 0.0  # seconds before each call
     log: list[Call] = field(default_factory=list)
     pid: Future = field(default_factory=Future)  # of the client, which a fault may kill
     busy: int = 0
     lock: threading.Condition = field(default_factory=threading.Condition)
 
-    def begin(self, fault=None, delay=0.0):
+    def begin(self, *faults, delay=0.0):
         """Count from 1 again, for a new client."""
         self.idle()
-        self.fault, self.delay, self.log, self.pid = fault, delay, [], Future()
+        self.faults, self.delay, self.log, self.pid = faults, delay, [], Future()
 
     def idle(self):
         """Wait until the server has answered all calls, also those of clients that are gone."""
@@ -90,7 +100,7 @@ class Proxy:
         with self.lock:
             call = Call(len(self.log) + 1, method, urlsplit(path).path)
             self.log.append(call)
-            return self.fault.kind if self.fault is not None and self.fault.meets(call) else ""
+            return next(filter(None, (each.meets(call, self.log) for each in self.faults)), "")
 
     def kill(self):
         """Kill the client at once."""
@@ -150,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         with proxy.forwarding():
             what = proxy.arrive(self.command, self.path)
             time.sleep(proxy.delay)
-            if what in {"drop", "outage", "kill_before"}:
+            if what in {"drop", "kill_before"}:
                 if what == "kill_before":
                     proxy.kill()
                 self._hang_up()

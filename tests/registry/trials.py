@@ -42,9 +42,9 @@ class Site:
     proxy: object
     pool: object
 
-    def run(self, words, *, fault=None, retrying=False, delay=0.0):
+    def run(self, words, *faults, retrying=False, delay=0.0):
         """Run a command through the proxy to its end."""
-        self.proxy.begin(fault, delay)
+        self.proxy.begin(*faults, delay=delay)
         started = self.pool.start(words, self.folder, self.environment(retrying=retrying))
         self.proxy.pid.set_result(started.pid)
         ended = started.wait()
@@ -225,7 +225,7 @@ def walk(site, name, promises, *, all_writes=True):
 
 def _try(site, promises, before, fault, kind, figures):
     """Let one call of the command go wrong, look, and finish it."""
-    ended = site.run(promises.words, fault=fault, retrying=kind == LOST_RETRIED)
+    ended = site.run(promises.words, fault, retrying=kind == LOST_RETRIED)
     end = "killed" if ended.code == -9 else f"exit {ended.code}"
     figures.outcomes[kind, end] += 1
     found = promises.check(site, before, ended)
