@@ -6,6 +6,7 @@ Of the call with a fault's number it does what the fault says; `outage` and `cut
 
 import http.client
 import os
+import random
 import signal
 import socket
 import threading
@@ -28,7 +29,9 @@ KINDS = {
     "kill_before": "the client is killed, and the server sees nothing",
     "kill_after": "the server does it, and the client is killed",
 }
+HOLD = "hold"  # the call waits until the test lets it go
 IDLE_SECONDS = 60
+HOLD_SECONDS = 300
 OWN = {"connection", "keep-alive", "transfer-encoding", "host", "content-length"}  # of a connection
 
 
@@ -79,16 +82,25 @@ class Proxy:
     address: str
     upstream: str
     faults: tuple[Fault, ...] = ()
-    delay: float = 0.0  # seconds before each call
+    delay: float = 0.0  # seconds before each call; `uneven` draws up to twice as many
+    uneven: random.Random | None = None
     log: list[Call] = field(default_factory=list)
     pid: Future = field(default_factory=Future)  # of the client, which a fault may kill
+    held: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
     busy: int = 0
     lock: threading.Condition = field(default_factory=threading.Condition)
 
-    def begin(self, *faults, delay=0.0):
+    def begin(self, *faults, delay=0.0, uneven=None):
         """Count from 1 again, for a new client."""
         self.idle()
-        self.faults, self.delay, self.log, self.pid = faults, delay, [], Future()
+        self.faults, self.log, self.pid = faults, [], Future()
+        self.delay, self.uneven = delay, uneven
+        self.held, self.go = threading.Event(), threading.Event()
+
+    def wait(self):
+        """Wait as long as each call has to."""
+        time.sleep(self.delay if self.uneven is None else self.uneven.uniform(0, 2 * self.delay))
 
     def idle(self):
         """Wait until the server has answered all calls, also those of clients that are gone."""
@@ -159,7 +171,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         with proxy.forwarding():
             what = proxy.arrive(self.command, self.path)
-            time.sleep(proxy.delay)
+            proxy.wait()
+            if what == HOLD:
+                proxy.held.set()
+                proxy.go.wait(HOLD_SECONDS)
+                what = ""
             if what in {"drop", "kill_before"}:
                 if what == "kill_before":
                     proxy.kill()

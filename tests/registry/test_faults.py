@@ -5,15 +5,19 @@ The slow tests walk through the calls of a command and let them fail one by one,
 tries every fault at every call, which takes hours.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import mlflow
 import pytest
 from click.testing import CliRunner
 
+import scrib_mlflow
 from scrib_mlflow.cli import main
 from tests.clients import ONCE, RETRYING
 from tests.conftest import using
 from tests.models import draw_mixture
-from tests.proxy import Fault, proxy_before
+from tests.proxy import HOLD, Fault, proxy_before
+from tests.registry.chains import PASSED, REFUSED, check_chain, read_gates
 from tests.registry.trials import FRESH, NAME, gating, predicting, walk
 from tests.test_remote import running_server
 
@@ -86,6 +90,22 @@ def test_a_registry_that_is_gone_before_the_alias_moves_is_no_refusal(run):
     done = run([*GATE_1, "--alias", "outage"], Fault("outage", **SET_ALIAS))
     assert done.exit_code in {3, 4}, done.output
     assert "outage" not in mlflow.MlflowClient().get_registered_model(NAME).aliases
+
+
+def test_a_gate_that_is_held_up_before_the_alias_moves_decides_against_who_came_between(run, proxy):
+    made = run([*CALIBRATE, "--seed", "2", "--alias", "other"])
+    assert made.exit_code == 0, made.output
+    other = str(mlflow.MlflowClient().get_registered_model(NAME).aliases["other"])
+    proxy.begin(Fault(HOLD, **SET_ALIAS))
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(scrib_mlflow.gate, f"models:/{NAME}/1", alias="raced")
+        assert proxy.held.wait(60)
+        quick = scrib_mlflow.gate(f"models:/{NAME}/{other}", alias="raced")
+        proxy.go.set()
+        passed = {"1": slow.result(120).decision.passed, other: quick.decision.passed}
+    codes = {version: PASSED if each else REFUSED for version, each in passed.items()}
+    chain = check_chain(NAME, "raced", read_gates(NAME, codes))
+    assert sorted(chain) == ["1", other]
 
 
 def test_a_registered_model_is_not_deleted_because_the_registry_does_not_answer(run):
