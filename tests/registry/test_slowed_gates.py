@@ -17,7 +17,7 @@ END_SECONDS = 600
 
 def add_versions(site, targets):
     """Register a certified version for each target, and return what it is called."""
-    before = {version for _, version in site.look().keys()}
+    before = {version for _, version in site.look().known()}
     for seed, target in enumerate(targets, start=10):
         words = calibrate_words("--seed", seed, "--risk_targets", target)
         ended = site.run(words)

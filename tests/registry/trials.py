@@ -6,8 +6,9 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 from mlflow.exceptions import MlflowException
 
-from tests.clients import ONCE, RETRYING, client_pool
+from tests.clients import ONCE, RETRYING, Pool, client_pool
 from tests.conftest import using
 from tests.models import draw_mixture, read_record, register_mixture
-from tests.proxy import KINDS, Fault, proxy_before
+from tests.proxy import KINDS, Fault, Proxy, proxy_before
 from tests.test_remote import running_server
 
 # All faults in all calls take hours; else each call meets one, and each that writes meets all.
@@ -39,8 +40,8 @@ class Site:
 
     folder: Path
     address: str
-    proxy: object
-    pool: object
+    proxy: Proxy
+    pool: Pool
 
     def run(self, words, *faults, retrying=False, delay=0.0):
         """Run a command through the proxy to its end."""
@@ -81,7 +82,7 @@ class State(NamedTuple):
         """Return the version that has an alias, "" for none."""
         return str(self.models.get(name, {}).get(alias, ""))
 
-    def keys(self):
+    def known(self):
         """Return name and number of every version."""
         return {(version.name, str(version.version)) for version in self.versions}
 
@@ -100,24 +101,31 @@ def _copy(source, target):
 
 @contextmanager
 def fault_site(empty_store, folder):
+    """Yield a site on sqlite, where what the store holds can be saved and restored."""
+    with (
+        client_pool(folder) as pool,  # loads while the server starts
+        running_server(empty_store, folder) as address,
+        site_of(folder, address, pool) as site,
+    ):
+        site.save()
+        yield site
+
+
+@contextmanager
+def site_of(folder, address, pool):
     """Yield a site with two certified versions, the first of which is the champion."""
-    with ExitStack() as stack:
-        pool = stack.enter_context(client_pool(folder))  # loads while the server starts
-        address = stack.enter_context(running_server(empty_store, folder))
-        proxy = stack.enter_context(proxy_before(address))
+    with proxy_before(address) as proxy:
         site = Site(folder, address, proxy, pool)
         with using(address, folder):
             register_mixture(rows=200)
             draw_mixture(600, seed=1).to_parquet("rows.parquet")
             draw_mixture(N_ROWS, seed=2).to_parquet("fresh.parquet")
-        pool.warm(calibrate_words("--seed", "0"), folder, site.environment())
-        pool.warm(["gate", "--model_uri", f"models:/{NAME}/1", *FRESH], folder, site.environment())
         for words in (
-            ["evaluate", "--model_uri", f"models:/{NAME}/1", *FRESH[:4]],
+            calibrate_words("--seed", "0"),
+            ["gate", "--model_uri", f"models:/{NAME}/1", *FRESH],
             calibrate_words("--seed", "1"),
         ):
             pool.warm(words, folder, site.environment())
-        site.save()
         yield site
 
 
@@ -153,7 +161,9 @@ class Figures:
     def table(self):
         """Return all of it as text."""
         ends = sorted({end for _, end in self.outcomes})
-        kinds = [kind for kind in (*KINDS, LOST_RETRIED) if any(k == kind for k, _ in self.outcomes)]
+        kinds = [
+            kind for kind in (*KINDS, LOST_RETRIED) if any(k == kind for k, _ in self.outcomes)
+        ]
         lines = [
             f"{self.command}: {self.n_calls} calls, {sum(self.outcomes.values())} faults, "
             f"{self.n_again} reruns (slowest {self.slowest_again:.1f} s, without a fault "
@@ -256,10 +266,10 @@ def _end(ended):
 def check_registry(site, before, now):
     """Return what is wrong with a registry, whatever happened to it."""
     found = [f"{name} is gone" for name in before.models if name not in now.models]
-    found += [f"version {key} is gone" for key in sorted(before.keys() - now.keys())]
+    found += [f"version {key} is gone" for key in sorted(before.known() - now.known())]
     for version in now.versions:
         key = version.name, str(version.version)
-        if key not in before.keys() and version.tags.get("scrib.certified") == "true":
+        if key not in before.known() and version.tags.get("scrib.certified") == "true":
             found += _overclaims(site, *key)
     return found
 
@@ -278,56 +288,61 @@ def _overclaims(site, name, version):
 
 def registering(words, name, *, run_id=""):
     """Return the promises of what registers a version: `calibrate`, and `register` of a run."""
-
-    def made(before, now):
-        return [v for v in now.versions if (v.name, str(v.version)) not in before.keys()]
-
-    def check(site, before, ended):
-        now = site.look()
-        found = check_registry(site, before, now)
-        new = made(before, now)
-        if before.alias(NAME, "champion") != now.alias(NAME, "champion"):
-            found.append("the alias champion has moved")
-        allowed = {before.alias(name, "candidate"), *(str(v.version) for v in new)}
-        if now.alias(name, "candidate") not in allowed:
-            found.append(f"the alias is on {now.alias(name, 'candidate')!r}")
-        if ended.code > 0 and new and "--run_id" not in ended.text:
-            found.append("it left a version, and does not say how to finish it")
-        return found
-
-    def again(site, _, ended):
-        if ended.code == 0:
-            return []
-        if run_id:
-            return words
-        logged = re.search(r"--run_id (\w+)", ended.text)
-        if logged:
-            return ["register", "--run_id", logged[1]]
-        found = logged_runs(site)
-        return ["register", "--run_id", found[0]] if found else words
-
-    def finished(site, before):
-        now = site.look()
-        found, new = check_registry(site, before, now), made(before, now)
-        found += ["no version is there"] * (not new)
-        runs = Counter(version.run_id for version in new)
-        found += [f"{n} versions of run {run}" for run, n in runs.items() if n > 1]
-        if now.alias(name, "candidate") not in {str(version.version) for version in new}:
-            found.append("no new version has the alias")
-        found += [f"version {v.version} has no description" for v in new if not v.description]
-        if not mlflow.MlflowClient(site.address).get_registered_model(name).description:
-            found.append("the registered model has no description")
-        return found
-
-    return Promises(words, check, again, finished)
+    finish = partial(finish_registering, words, name, run_id)
+    return Promises(words, partial(check_versions, name), finish, partial(registered, name))
 
 
-def logged_runs(site):
-    """Return calibrate runs that have logged a model which is not registered whole, newest first."""
+def check_versions(name, site, before, ended):
+    """Return what is wrong after a fault with the versions of a name."""
+    now = site.look()
+    found, new = check_registry(site, before, now), _made(before, now)
+    if before.alias(NAME, "champion") != now.alias(NAME, "champion"):
+        found.append("the alias champion has moved")
+    has = now.alias(name, "candidate")
+    if has not in {before.alias(name, "candidate"), *(str(v.version) for v in new)}:
+        found.append(f"the alias is on {has!r}")
+    if ended.code > 0 and new and "--run_id" not in ended.text:
+        found.append("it left a version, and does not say how to finish it")
+    return found
+
+
+def finish_registering(words, name, run_id, site, _, ended):
+    """Return the words that finish it: those that it has printed, or that a look at runs gives."""
+    if ended.code == 0:
+        return []
+    if run_id:
+        return words
+    printed = re.findall(r"--run_id (\w+)", ended.text)
+    found = printed or logged_runs(site, name)
+    return ["register", "--run_id", found[0]] if found else words
+
+
+def registered(name, site, before):
+    """Return what is wrong with a version that is to be registered."""
+    now = site.look()
+    found, new = check_registry(site, before, now), _made(before, now)
+    if not new:
+        return [*found, "no version is there"]
+    runs = Counter(version.run_id for version in new)
+    found += [f"{n} versions of run {run}" for run, n in runs.items() if n > 1]
+    if now.alias(name, "candidate") not in {str(version.version) for version in new}:
+        found.append("no new version has the alias")
+    found += [f"version {v.version} has no description" for v in new if not v.description]
+    if not mlflow.MlflowClient(site.address).get_registered_model(name).description:
+        found.append("the registered model has no description")
+    return found
+
+
+def _made(before, now):
+    return [v for v in now.versions if (v.name, str(v.version)) not in before.known()]
+
+
+def logged_runs(site, name):
+    """Return calibrate runs that have logged a model , unless they have ended well."""
     client = mlflow.MlflowClient(site.address)
     (experiment,) = client.search_experiments(filter_string=f"name = '{NAME}'")
     runs = client.search_runs(
-        [experiment.experiment_id], "tags.`scrib.registered_model_name` = '" + NAME + "'"
+        [experiment.experiment_id], f"tags.`scrib.registered_model_name` = '{name}'"
     )
     ended = {"FINISHED"}
     return [run.info.run_id for run in runs if run.info.status not in ended]
@@ -335,33 +350,32 @@ def logged_runs(site):
 
 def gating(words):
     """Return the promises of a gate that moves the champion's alias from version 1 to 2."""
+    return Promises(words, check_gate, lambda _, __, ended: words if ended.code else [], moved)
 
-    def check(site, before, ended):
-        now = site.look()
-        found, has = check_registry(site, before, now), now.alias(NAME, "champion")
-        allowed = {0: {"2"}, 3: {"1"}}.get(ended.code, {"1", "2"})
-        if has not in allowed:
-            found.append(f"the alias is on {has!r}")
-        if ended.code not in {0, 3, 4, -9}:
-            found.append(f"exit {ended.code} for a fault: {_end(ended)}")
-        if has == "2" and _tags(now)["scrib.gate"] != "passed":
-            found.append(f"the champion's tag is {_tags(now)['scrib.gate']!r}")
-        return found
 
-    def again(_, __, ended):
-        return words if ended.code else []
+def check_gate(site, before, ended):
+    """Return what is wrong after a fault with the alias, and with what the gate says of it."""
+    now = site.look()
+    found, has = check_registry(site, before, now), now.alias(NAME, "champion")
+    if has not in {0: {"2"}, 3: {"1"}}.get(ended.code, {"1", "2"}):
+        found.append(f"the alias is on {has!r}")
+    if ended.code not in {0, 3, 4, -9}:
+        found.append(f"exit {ended.code} for a fault: {_end(ended)}")
+    if has == "2" and _tags(now)["scrib.gate"] != "passed":
+        found.append(f"the champion's tag is {_tags(now)['scrib.gate']!r}")
+    return found
 
-    def finished(site, before):
-        now = site.look()
-        found = check_registry(site, before, now)
-        if now.alias(NAME, "champion") != "2":
-            found.append(f"the alias is on {now.alias(NAME, 'champion')!r}")
-        for tag, value in (("scrib.gate", "passed"), ("scrib.previous_champion", "1")):
-            if _tags(now).get(tag) != value:
-                found.append(f"{tag} is {_tags(now).get(tag)!r}")
-        return found
 
-    return Promises(words, check, again, finished)
+def moved(site, before):
+    """Return what is wrong where the alias is to be on version 2."""
+    now = site.look()
+    found, has = check_registry(site, before, now), now.alias(NAME, "champion")
+    if has != "2":
+        found.append(f"the alias is on {has!r}")
+    for tag, value in (("scrib.gate", "passed"), ("scrib.previous_champion", "1")):
+        if _tags(now).get(tag) != value:
+            found.append(f"{tag} is {_tags(now).get(tag)!r}")
+    return found
 
 
 def _tags(state, version="2"):
