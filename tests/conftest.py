@@ -53,6 +53,16 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Print the figures that slow tests record, for the docs to quote."""
+    for kind in ("passed", "failed"):
+        for report in terminalreporter.getreports(kind):
+            for name, text in report.user_properties:
+                if name == "figures":
+                    terminalreporter.section(report.nodeid.rsplit("::", 1)[-1])
+                    terminalreporter.write_line(text)
+
+
 @pytest.fixture(scope="session")
 def drawn():
     """Leave the figures out of every report, but for those made within `with drawn():`."""

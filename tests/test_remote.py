@@ -26,9 +26,16 @@ def running_server(empty_store, tmp_path, *options):
     """Yield the address of a server with one worker, on a store of its own."""
     folder = tmp_path / "server"
     folder.mkdir()
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "-h", HOST]
     store = copy_store(empty_store, folder, artifacts="mlflow-artifacts:/0")
+    with serving(store, folder, "--workers", "1", *options) as address:
+        yield address
+
+
+@contextmanager
+def serving(store, folder, *options):
+    """Yield the address of a server on a store; artifacts and a log are in the folder."""
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "-h", HOST]
     command += ["-p", str(port), "--backend-store-uri", store, *options]
     command += ["--artifacts-destination", str(folder / "artifacts")]
     address = f"http://{HOST}:{port}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ CLASS_METRICS = {  # and the fields of a class's report
 }
 BESIDE = ("abstention_rate", "overall_risk")  # of fit rows, where other rows are measured as well
 ROW_HASHES = "rows.parquet"
+DUPLICATE = re.compile("unique|duplicate", re.IGNORECASE)  # how databases refuse a second row
 NOTE = "mlflow.note.content"  # tag of a run's description
 MODEL_URI = "scrib.model_uri"  # tag of a run that has made or measured something
 SELECTION_DIGEST = "scrib.selection_digest"  # tag of a run of select: that of selection.json
@@ -156,7 +158,21 @@ def log_table_input(
             like = from_pandas(some_rows, **named)
         except MlflowException:  # no reader for this kind of URI; the parameters hold it as well
             like = from_pandas(some_rows, targets=label, name=context)
-        mlflow.log_input(TableDataset(like, record), context=context)
+        _log_input(TableDataset(like, record), context)
+
+
+def _log_input(dataset: TableDataset, context: str, tries: int = 3) -> None:
+    """Log a dataset; where another run writes its row at the same moment, it is there next time.
+
+    MLflow looks whether the row is there and then adds it, so databases with several connections
+    refuse one of two.
+    """
+    try:
+        mlflow.log_input(dataset, context=context)
+    except MlflowException as error:
+        if tries == 1 or not DUPLICATE.search(str(error)):
+            raise
+        _log_input(dataset, context, tries - 1)
 
 
 class LoggedDataset(NamedTuple):
