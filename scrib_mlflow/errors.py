@@ -1,7 +1,7 @@
 """Errors that tell a user what is wrong, where, and what to do about it.
 
-Each has the exit code of a command that ends with it: 1 refused, as asked for; 2 the command or its
-data must be put right; 3 a store, a model or data cannot be reached or read, so nothing is decided;
+Each has the exit code of a command that ends with it: 1 refused, as asked for; 2 what was given is
+wrong, or not there; 3 a store, a model or data cannot be reached or read, so nothing is decided;
 4 nobody knows whether the alias moved.
 """
 
@@ -47,7 +47,7 @@ class InvalidDataError(ScribError):
 
 
 class UnreadableDataError(InvalidDataError):
-    """A table that is not there, or cannot be read."""
+    """A table that cannot be read, or not be reached."""
 
     exit_code = 3
 
@@ -70,6 +70,10 @@ class UnknownOutcomeError(StoreError):
 
 class ModelError(ScribError):
     """A model that is not there, or gives no scores."""
+
+
+class UnreadableModelError(ModelError):
+    """A model that is there, but cannot be read or loaded."""
 
     exit_code = 3
 

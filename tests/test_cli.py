@@ -134,7 +134,7 @@ def test_relative_paths_start_where_here_says(tmp_path, monkeypatch):
     expected = {"a": 0.2, "default": 0.1}, str(tmp_path / "stand"), str(tmp_path)
     assert done.stdout == f"{expected}\n"
     refused = CliRunner().invoke(command, [*words, "--here", "nowhere"])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert refused.stderr.startswith("error: here is 'nowhere', but must be a folder")
 
 
@@ -234,7 +234,7 @@ def test_a_command_prints_the_table_the_version_and_what_to_do_next(store):
 )
 def test_what_a_user_can_put_right_is_one_line_and_a_failure(store, words):
     done = invoke(*words)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
@@ -253,7 +253,7 @@ def test_a_store_that_cannot_be_one_is_told_in_a_sentence(store, tmp_path, monke
     rows = str(tmp_path / "text.db")
     with using(places[store], tmp_path):
         done = invoke(*("calibrate", "--model_uri", "models:/a/1"), "--data", rows, "--label", "y")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert done.stderr.startswith("error: the ")
     assert "Traceback" not in done.stderr
 
@@ -282,7 +282,7 @@ def test_a_server_that_does_not_answer_is_told_in_seconds(tmp_path):
         timeout=100,
         check=False,
     )
-    assert run.returncode == 1
+    assert run.returncode == 3
     (line,) = run.stderr.strip().splitlines()
     assert line.startswith("error: the MLflow store at http://127.0.0.1:9 does not answer")
 

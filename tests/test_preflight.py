@@ -124,6 +124,6 @@ def test_a_typo_is_told_without_loading_mlflow(rows):
     options = ["calibrate", "--model_uri", "models:/base/1", "--data", "no.csv", "--label", "y"]
     command = [sys.executable, "-c", script, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: data no.csv does not exist")
     assert done.stdout.strip() == "[]"

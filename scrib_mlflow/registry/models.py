@@ -22,7 +22,7 @@ from mlflow.pyfunc import PyFuncModel
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
 from scrib_mlflow import serving
-from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError
+from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError, UnreadableModelError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base, seal
 from scrib_mlflow.registry import seals
@@ -64,13 +64,13 @@ def load_model(uri: str) -> PyFuncModel:
     try:
         return mlflow.pyfunc.load_model(uri)
     except ImportError as error:
-        raise ModelError(
+        raise UnreadableModelError(
             f"{uri} cannot be loaded: {error}; install what it needs with "
             f'pip install -r $(python -c "import mlflow; '
             f"print(mlflow.pyfunc.get_model_dependencies('{uri}'))\")"
         ) from error
     except Exception as error:
-        raise ModelError(
+        raise UnreadableModelError(
             f"{uri} cannot be loaded: {type(error).__name__}: {reason(error)}"
         ) from error
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import mlflow
 from mlflow.exceptions import MlflowException
 
-from scrib_mlflow.errors import ModelError
+from scrib_mlflow.errors import UnreadableModelError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import seal as digest_of
 
@@ -59,7 +59,9 @@ def downloaded(uri: str) -> Iterator[Path]:
         try:
             path = mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=place)
         except (MlflowException, OSError) as error:
-            raise ModelError(f"the files of {uri} cannot be read: {reason(error)}") from error
+            raise UnreadableModelError(
+                f"the files of {uri} cannot be read: {reason(error)}"
+            ) from error
         folder = Path(path)
         for file in folder.rglob(f"{COMPILED}/*"):
             if file.is_file():

@@ -11,7 +11,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 from mlflow.models.model import ModelInfo
 
-from scrib_mlflow.errors import ModelError, StoreError
+from scrib_mlflow.errors import ModelError, StoreError, UnreadableModelError
 from scrib_mlflow.messages import nearest, reason, shown
 from scrib_mlflow.preflight import MODEL_URI, no_model_uri
 from scrib_mlflow.records import Base
@@ -110,7 +110,7 @@ def model_info(uri: str) -> ModelInfo:
     try:
         return mlflow.models.get_model_info(uri)
     except (MlflowException, OSError) as error:
-        raise ModelError(f"the files of {uri} cannot be read: {reason(error)}") from error
+        raise UnreadableModelError(f"the files of {uri} cannot be read: {reason(error)}") from error
 
 
 def _not_found(client: mlflow.MlflowClient, uri: str, name: str | None, error: Exception) -> str:

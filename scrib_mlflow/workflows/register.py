@@ -9,6 +9,7 @@ from scrib_mlflow.errors import ModelError
 from scrib_mlflow.options import Register
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.registry import models, runs, seals, stores
+from scrib_mlflow.results import is_sealed
 from scrib_mlflow.workflows.calibrate import Calibration, register_logged, summary
 from scrib_mlflow.workflows.intact import find_damage
 
@@ -57,7 +58,7 @@ def run(settings: Register) -> Calibration:
     sealed = seals.read_seal(tags)
     with seals.downloaded(logged_uri) as folder:
         digests = seals.file_digests(folder)
-    if not sealed.files:  # logged by a version of before
+    if not sealed.files and not is_sealed(stored.text):  # logged before files were sealed
         with runs.resumed(run_id):
             sealed = runs.log_seal(digests, tags[seals.CERTIFICATE_DIGEST])
     damage = damage or seals.find_changes(digests, {"the run": sealed.files}, run_id)
