@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import mlflow
+import requests
 from mlflow.exceptions import MlflowException
 
 from scrib_mlflow.errors import StoreError, UnknownOutcomeError
@@ -236,8 +237,11 @@ def _set(client: mlflow.MlflowClient, name: str, alias: str, version: str) -> No
     try:
         client.set_registered_model_alias(name, alias, version)
     except (MlflowException, OSError) as error:
-        if _look_again(client, name, alias, version).holder != version:
-            raise StoreError(f"the alias {alias!r} could not be moved: {reason(error)}") from error
+        if _look_again(client, name, alias, version).holder == version:
+            return
+        if isinstance(error.__cause__ or error.__context__, requests.RequestException):
+            raise _unknown(alias, version, error) from error  # the request may still be on its way
+        raise StoreError(f"the alias {alias!r} could not be moved: {reason(error)}") from error
 
 
 def _look_again(client: mlflow.MlflowClient, name: str, alias: str, version: str) -> Seen:

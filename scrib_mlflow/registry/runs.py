@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import tempfile
@@ -31,6 +32,8 @@ from scrib_mlflow.registry import ledger, seals, stores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LOGGER = logging.getLogger(__name__)
 
 REPORT_METRICS = (  # what people compare; the rest is in the JSON of a report
     "abstention_rate",
@@ -62,22 +65,36 @@ NAME, ALIAS = "scrib.registered_model_name", "scrib.alias"  # tags of a calibrat
 def open_run(name: str, classifier: str = "") -> Iterator[str]:
     """Yield the id of the run to log to: the one that is open, `mlflow run`'s, or a new one.
 
-    A new one stands in the experiment of the classifier, unless another is chosen.
+    A new one stands in the experiment of the classifier, unless another is chosen. Where it cannot
+    be ended, what was done in it is done all the same, and what failed in it is what is said.
     """
-    with ExitStack() as stack:
-        try:
-            run = mlflow.active_run()
-            if run is None and "MLFLOW_RUN_ID" in os.environ:
-                run = stack.enter_context(mlflow.start_run())
-            elif run is None:
-                place = experiment_of(classifier)
-                run = stack.enter_context(mlflow.start_run(run_name=name, experiment_id=place))
-            tags = mlflow.get_run(run.info.run_id).data.tags
-            if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
-                run = stack.enter_context(_start_inside(run, name))
-        except (MlflowException, OSError) as error:
-            raise errors.StoreError(f"no run can be started: {messages.reason(error)}") from error
-        yield str(run.info.run_id)
+    stack = ExitStack()
+    try:
+        run = mlflow.active_run()
+        if run is None and "MLFLOW_RUN_ID" in os.environ:
+            run = stack.enter_context(mlflow.start_run())
+        elif run is None:
+            place = experiment_of(classifier)
+            run = stack.enter_context(mlflow.start_run(run_name=name, experiment_id=place))
+        tags = mlflow.get_run(run.info.run_id).data.tags
+        if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
+            run = stack.enter_context(_start_inside(run, name))
+    except (MlflowException, OSError) as error:
+        with suppress(MlflowException, OSError):
+            stack.close()
+        raise errors.StoreError(f"no run can be started: {messages.reason(error)}") from error
+    run_id = str(run.info.run_id)
+    try:
+        yield run_id
+    except BaseException as error:
+        with suppress(MlflowException, OSError):
+            stack.__exit__(type(error), error, error.__traceback__)
+        raise
+    try:
+        stack.close()
+    except (MlflowException, OSError) as error:
+        reason = messages.reason(error)
+        LOGGER.warning(f"run {run_id} could not be ended, but all else is done: {reason}")
 
 
 def _start_inside(run: Run, name: str) -> mlflow.ActiveRun:

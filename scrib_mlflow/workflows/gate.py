@@ -21,7 +21,6 @@ from scrib_mlflow.core.targets import Constraint, Targets, make_constraints
 from scrib_mlflow.engines import open_engine
 from scrib_mlflow.engines.base import report_answers
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError, UnknownOutcomeError
-from scrib_mlflow.messages import reason
 from scrib_mlflow.options import Gate
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, group_targets, risk_groups, seal
@@ -88,38 +87,31 @@ def run(settings: Gate) -> Gated:
     policy = make_policy(settings, record)
     group = _group(settings, record)
     how = None if group is None else _group_test(settings, record)
-    done = None
-    try:
-        with ExitStack() as stack:
-            rows = fresh = answered = None
-            if settings.data is not None and settings.label is not None:
-                engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
-                columns = {"key": record.key, "group": group}
-                table = engine.read_table("data", settings.data, settings.label, **columns)
-                allowed = settings.allow_overlap
-                leakage.check_untrained(record.base.uri, [table], allowed=allowed)
-                rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
-            run_id = stack.enter_context(runs.open_run(f"gate {base.name}", record.base.name))
-            runs.log_parameters(run_id, settings.model_dump())
-            mlflow.set_tag(runs.MODEL_URI, base.uri)
-            if rows is not None and not candidate.looked.damage:
-                fresh, answered = _measure(rows, candidate, policy, how, run_id)
-            review = Review(candidate, policy, rows, answered, settings, run_id)
-            decision, moved = _decide_and_move(review, fresh)
-            done = Gated(
-                name=base.name,
-                version=base.version,
-                alias=settings.alias,
-                run_id=run_id,
-                moved=moved,
-                decision=decision,
-                classifier=record,
-            )
-    except (MlflowException, OSError) as error:
-        if done is None:
-            raise
-        LOGGER.warning(f"run {run_id} could not be ended, but all else is done: {reason(error)}")
-    return done
+    with ExitStack() as stack:
+        rows = fresh = answered = None
+        if settings.data is not None and settings.label is not None:
+            engine = stack.enter_context(open_engine(settings.engine, settings.spark_options))
+            columns = {"key": record.key, "group": group}
+            table = engine.read_table("data", settings.data, settings.label, **columns)
+            allowed = settings.allow_overlap
+            leakage.check_untrained(record.base.uri, [table], allowed=allowed)
+            rows = FreshRows(engine, settings.engine, table, settings.batch_rows)
+        run_id = stack.enter_context(runs.open_run(f"gate {base.name}", record.base.name))
+        runs.log_parameters(run_id, settings.model_dump())
+        mlflow.set_tag(runs.MODEL_URI, base.uri)
+        if rows is not None and not candidate.looked.damage:
+            fresh, answered = _measure(rows, candidate, policy, how, run_id)
+        review = Review(candidate, policy, rows, answered, settings, run_id)
+        decision, moved = _decide_and_move(review, fresh)
+    return Gated(
+        name=base.name,
+        version=base.version,
+        alias=settings.alias,
+        run_id=run_id,
+        moved=moved,
+        decision=decision,
+        classifier=record,
+    )
 
 
 def exit_code(done: Gated) -> int:
