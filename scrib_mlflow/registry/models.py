@@ -25,7 +25,7 @@ from scrib_mlflow import serving
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError, UnreadableModelError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base, seal
-from scrib_mlflow.registry import seals
+from scrib_mlflow.registry import runs, seals
 from scrib_mlflow.registry.stores import is_absent
 from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, from_json
 
@@ -107,19 +107,13 @@ def _set_classifier(text: str, where: str) -> SetClassifier:
 
 def read_run(run_id: str) -> Stored:
     """Return what `scrib.json` of a calibrate run says; it may have no model."""
-    try:
-        run = mlflow.get_run(run_id)
-    except (MlflowException, OSError) as error:
-        if is_absent(error):
-            raise ModelError(f"there is no run {run_id} in this store") from error
-        raise StoreError(f"run {run_id} cannot be read: {reason(error)}") from error
-    if seals.CERTIFICATE_DIGEST not in run.data.tags:
+    tags = runs.read_tags(run_id)
+    if tags is None:
+        raise ModelError(f"there is no run {run_id} in this store")
+    if seals.CERTIFICATE_DIGEST not in tags:
         raise ModelError(f"run {run_id} holds no set classifier; give a run of calibrate")
-    try:
-        path = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="scrib.json")
-        text = Path(path).read_text(encoding="utf-8")
-    except (MlflowException, OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"scrib.json of run {run_id} cannot be read: {reason(error)}") from error
+    with runs.read_artifacts(run_id, "scrib.json") as (path,):
+        text = path.read_text(encoding="utf-8")
     return Stored(_set_classifier(text, f"run {run_id}"), text)
 
 

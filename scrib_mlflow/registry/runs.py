@@ -319,18 +319,40 @@ def log_row_hashes(parts: Mapping[str, tuple[NDArray[np.uint64], int]]) -> None:
 
 def read_row_hashes(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
     """Return the hashes of the rows that a run used and their modulus, by part; {} where gone."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            path = mlflow.artifacts.download_artifacts(
-                run_id=run_id, artifact_path=ROW_HASHES, dst_path=folder
-            )
-        except (MlflowException, OSError):
+    client = mlflow.MlflowClient()
+    try:
+        if ROW_HASHES not in [each.path for each in client.list_artifacts(run_id)]:
             return {}
+    except (MlflowException, OSError) as error:
+        if stores.is_absent(error):
+            return {}
+        raise _unreadable(run_id, error) from error
+    with read_artifacts(run_id, ROW_HASHES) as (path,):
         table = pd.read_parquet(path)
     return {
         str(part): (rows["hash"].to_numpy(dtype=np.uint64), int(rows["modulus"].iloc[0]))
         for part, rows in table.groupby("part")
     }
+
+
+@contextmanager
+def read_artifacts(run_id: str, *names: str) -> Iterator[list[Path]]:
+    """Yield the paths of artifacts of a run, which must be there."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            paths = [
+                mlflow.artifacts.download_artifacts(
+                    run_id=run_id, artifact_path=name, dst_path=folder
+                )
+                for name in names
+            ]
+        except (MlflowException, OSError) as error:
+            raise _unreadable(run_id, error) from error
+        yield [Path(path) for path in paths]
+
+
+def _unreadable(run_id: str, error: Exception) -> errors.StoreError:
+    return errors.StoreError(f"run {run_id} cannot be read: {messages.reason(error)}; try again")
 
 
 def log_bytes(content: bytes, name: str) -> None:
@@ -372,9 +394,7 @@ def read_tags(run_id: str) -> dict[str, str] | None:
     except (MlflowException, OSError) as error:
         if stores.is_absent(error):
             return None
-        raise errors.StoreError(
-            f"run {run_id} cannot be read: {messages.reason(error)}; try again"
-        ) from error
+        raise _unreadable(run_id, error) from error
 
 
 def remember(model_uri: str, name: str, alias: str) -> None:

@@ -8,15 +8,11 @@ could be.
 from __future__ import annotations
 
 import logging
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import mlflow
 import numpy as np
 import pandas as pd
-from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 from numpy.typing import NDArray
 
@@ -31,7 +27,7 @@ from scrib_mlflow.errors import (
     InvalidSettingsError,
     ScribError,
 )
-from scrib_mlflow.messages import nearest, reason
+from scrib_mlflow.messages import nearest
 from scrib_mlflow.options import Calibrate
 from scrib_mlflow.records import SelectionRecord, seal
 from scrib_mlflow.registry import runs
@@ -60,26 +56,16 @@ class Drawn(NamedTuple):
 
 def read_selection(run_id: str) -> Drawn:
     """Return what a run of select has fixed."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            text, table = (
-                Path(
-                    mlflow.artifacts.download_artifacts(
-                        run_id=run_id, artifact_path=name, dst_path=folder
-                    )
-                )
-                for name in (SELECTION, ROWS)
-            )
-        except (MlflowException, OSError) as error:
-            raise InvalidSettingsError(
-                f"selection is {run_id!r}, but that is no run of select that can be read: "
-                f"{reason(error)}"
-            ) from error
+    noted = (runs.read_tags(run_id) or {}).get(runs.SELECTION_DIGEST, "")
+    if not noted:
+        raise InvalidSettingsError(
+            f"selection is {run_id!r}, but must be a run of select; it prints its id at the end"
+        )
+    with runs.read_artifacts(run_id, SELECTION, ROWS) as (text, table):
         written, content = text.read_text(encoding="utf-8"), table.read_bytes()
         selection = from_json(written)
         if not isinstance(selection, Selection):
             raise ScribError(f"{SELECTION} of run {run_id} holds a {type(selection).__name__}")
-        noted = (runs.read_tags(run_id) or {}).get(runs.SELECTION_DIGEST, "")
         if noted != seal(written) or selection.rows_digest != labelling.digest(content):
             raise ScribError(
                 f"run {run_id} does not hold the selection that it has made: {SELECTION} or {ROWS} "
