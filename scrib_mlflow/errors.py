@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from scrib_mlflow.messages import bounded
+
 
 class ScribError(ValueError):
-    """Something that the user can put right."""
+    """Something that the user can put right; its text shows no secret, and ends somewhere."""
+
+    def __init__(self, text: str = "") -> None:
+        """Keep the text as it may be printed and stored."""
+        super().__init__(bounded(text))
 
 
 class InvalidScoresError(ScribError):

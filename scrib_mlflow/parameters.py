@@ -14,12 +14,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.messages import nearest, share_hint
+from scrib_mlflow.messages import brief, nearest, share_hint
 from scrib_mlflow.options import DATA, Settings
 from scrib_mlflow.records import Frame
 
 Kind = TypeVar("Kind", bound=Settings)
-LONGEST_VALUE = 300  # characters of a value in a message
 BRANCHES = ("float", "constrained-float", "dict[str,constrained-float]", "tuple[str, ...]")
 
 
@@ -59,7 +58,7 @@ def read_data(name: str, value: Any) -> str:
     if ("pandas", "DataFrame") in kinds:  # without importing pandas
         return Frame(value)
     raise InvalidSettingsError(
-        f"{name} is {_shown(value)}; give the path or the URI of a parquet or csv file, or a "
+        f"{name} is {brief(value)}; give the path or the URI of a parquet or csv file, or a "
         "pandas DataFrame"
     )
 
@@ -148,7 +147,7 @@ def _message(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{place} is missing; it has no default"
     problem = first["msg"][0].lower() + first["msg"][1:]
-    return f"{place} is {_shown(first['input'])}, but {problem}{_hint(first, place)}"
+    return f"{place} is {brief(first['input'])}, but {problem}{_hint(first, place)}"
 
 
 def _hint(problem: ErrorDetails, place: str) -> str:
@@ -158,12 +157,3 @@ def _hint(problem: ErrorDetails, place: str) -> str:
         return ""
     lowest = 0.5 if place == "confidence" else 0.0
     return share_hint(float(problem["input"]), low=lowest)
-
-
-def _shown(value: Any) -> str:
-    """Return a value as a message can hold it: of an object with many values only its type."""
-    if isinstance(value, str | int | float | bool | list | tuple | dict):
-        text = repr(value)
-        return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
-    kind = type(value)
-    return f"a {kind.__module__.split('.')[0]}.{kind.__qualname__}".replace("a builtins.", "a ")

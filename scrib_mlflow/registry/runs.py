@@ -115,11 +115,14 @@ def resumed(run_id: str) -> Iterator[None]:
 
 
 def log_parameters(run_id: str, parameters: Mapping[str, Any]) -> None:
-    """Log parameters that the run does not have; `mlflow run` logs those of its command line."""
+    """Log parameters that the run does not have, without secrets.
+
+    `mlflow run` logs those of its command line itself, as they are.
+    """
     known = mlflow.get_run(run_id).data.params
     values = {
         name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in parameters.items()
+        for name, value in messages.shown_options(parameters).items()
         if value is not None and name not in known
     }
     mlflow.log_params(values)

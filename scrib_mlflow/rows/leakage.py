@@ -23,7 +23,7 @@ from mlflow.data.pandas_dataset import from_pandas
 from mlflow.exceptions import MlflowException
 
 from scrib_mlflow.errors import InvalidDataError, ScribError
-from scrib_mlflow.messages import reason
+from scrib_mlflow.messages import reason, shown
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.registry.runs import LoggedDataset
 from scrib_mlflow.rows.tables import Table, TableLike
@@ -80,7 +80,7 @@ def _compare(
                 "seen, or say with allow_overlap=true that it has not seen these"
             )
         LOGGER.warning(f"{found}, as far as its digest tells; they prove nothing if so")
-    elif dataset.source and _place(dataset.source) == _place(table.record.source):
+    elif dataset.source and _place(shown(dataset.source)) == _place(table.record.source):
         LOGGER.warning(
             f"{named} is where run {run_id}, which trained {uri}, read {dataset.context or 'a'} "
             "rows; give rows that the model has not seen"

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scrib_mlflow import preflight
 from scrib_mlflow.core import inputs as arrays
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, MissingLabelsError
-from scrib_mlflow.messages import nearest, progress, reason
+from scrib_mlflow.messages import nearest, progress, reason, shown
 from scrib_mlflow.records import DataRecord, Frame
 from scrib_mlflow.rows import hashes
 
@@ -143,7 +143,7 @@ def open_table(name: str, place: str, label: str | None) -> Source:
 
 def called(name: str, place: str) -> str:
     """Return what errors call a table: the option that names it, and what it names."""
-    return f"{name}, {place}," if isinstance(place, Frame) else f"{name} {place}"
+    return f"{name}, {place}," if isinstance(place, Frame) else f"{name} {shown(place)}"
 
 
 def _as_parquet(frame: pd.DataFrame) -> pa.Table:
@@ -475,7 +475,7 @@ def read_rows(
     table = Table(
         what=what,
         source=source,
-        record=DataRecord(source=str(place), digest=digest, n_rows=n[0], n_used=n[0]),
+        record=DataRecord(source=shown(place), digest=digest, n_rows=n[0], n_used=n[0]),
         label=label,
         labels=NO_LABELS if label is None else _join_labels(codes, seen),
         hashes=row_hashes,
