@@ -66,8 +66,9 @@ def cut(text: str, longest: int) -> str:
 
 
 def bounded(text: str) -> str:
-    """Return the text of an error as it may be printed and stored: no secrets, no pages of it."""
-    return cut(shown(text[:LONGEST_LOOKED_AT]), LONGEST_ERROR)
+    """Return the text of an error as it may be printed and stored: a line that ends, no secrets."""
+    line = "".join(c if c.isprintable() else " " for c in text[:LONGEST_LOOKED_AT])
+    return cut(shown(line), LONGEST_ERROR)
 
 
 def brief(value: Any) -> str:

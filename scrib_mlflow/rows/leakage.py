@@ -13,8 +13,6 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 import pandas as pd
@@ -22,6 +20,7 @@ from mlflow.data.numpy_dataset import from_numpy
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.exceptions import MlflowException
 
+from scrib_mlflow import preflight
 from scrib_mlflow.errors import InvalidDataError, ScribError
 from scrib_mlflow.messages import reason, shown
 from scrib_mlflow.registry import runs, stores
@@ -93,10 +92,8 @@ def _is_training(dataset: LoggedDataset) -> bool:
 
 def _place(place: str) -> str:
     """Return a path in full, or a URI as it is."""
-    parts = urlsplit(place)
-    if parts.scheme == "file":
-        return os.path.realpath(url2pathname(parts.path))
-    return place if len(parts.scheme) > 1 else os.path.realpath(place)
+    path = preflight.local_path(place)
+    return place if path is None else os.path.realpath(path)
 
 
 def _has_digest(table: TableLike, dataset: LoggedDataset) -> bool:

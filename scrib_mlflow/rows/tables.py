@@ -10,7 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -21,14 +21,21 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
+from mlflow.data.http_dataset_source import HTTPDatasetSource
 from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
 from scrib_mlflow import preflight
 from scrib_mlflow.core import inputs as arrays
-from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, MissingLabelsError
+from scrib_mlflow.errors import (
+    InvalidDataError,
+    InvalidLabelsError,
+    MissingLabelsError,
+    ScribError,
+)
 from scrib_mlflow.messages import nearest, progress, reason, shown
 from scrib_mlflow.records import DataRecord, Frame
+from scrib_mlflow.registry import stores
 from scrib_mlflow.rows import hashes
 
 BATCH_ROWS = 100_000
@@ -72,7 +79,9 @@ class Source:
                 yield self.held[wanted].iloc[start : start + most].reset_index(drop=True)
             return
         for part in self.record_batches(most, wanted):
-            yield part.to_pandas(ignore_metadata=True)
+            with readable(self.name):
+                rows = part.to_pandas(ignore_metadata=True)
+            yield rows
 
     def record_batches(self, most: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield rows as Arrow holds them, those of parquet files one row group after the other.
@@ -84,12 +93,10 @@ class Source:
             yield from files.select(list(columns)).to_batches(max_chunksize=most)
             return
         wanted = {"schema": files.schema, "columns": list(columns), "batch_size": most}
-        try:
+        with readable(self.name):
             for file in files.get_fragments():
                 for group in file.split_by_row_group():
                     yield from (part for part in group.to_batches(**wanted) if part.num_rows)
-        except (OSError, pa.ArrowException) as error:
-            raise InvalidDataError(f"{self.name} cannot be read: {reason(error)}") from error
 
     def take(
         self, row_numbers: NDArray[np.int64], columns: Sequence[str] | None = None
@@ -107,6 +114,17 @@ class Source:
         return pd.concat(taken, ignore_index=True)
 
 
+@contextmanager
+def readable(named: str) -> Iterator[None]:
+    """Say which table cannot be read; a broken file makes errors of many kinds."""
+    try:
+        yield
+    except ScribError:
+        raise
+    except Exception as error:
+        raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
+
+
 def open_table(name: str, place: str, label: str | None) -> Source:
     """Return the table at a path or URI or of a frame, with the label column if one is named.
 
@@ -118,7 +136,7 @@ def open_table(name: str, place: str, label: str | None) -> Source:
     with ExitStack() as stack:
         path = Path() if isinstance(place, Frame) else _local(named, place, stack)
         state: FileStates = ()
-        try:
+        with readable(named):
             if isinstance(place, Frame):
                 held = _as_parquet(place.rows)
                 columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
@@ -130,8 +148,6 @@ def open_table(name: str, place: str, label: str | None) -> Source:
                 held = _open_parquet(path)
                 columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
                 n_rows, state = held.count_rows(), _states(held)
-        except Exception as error:
-            raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
         if label is not None:
             preflight.check_column(named, label, columns)
         if n_rows == 0:
@@ -165,10 +181,19 @@ def _local(named: str, place: str, stack: ExitStack) -> Path:
         folder = tempfile.mkdtemp()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
-            place = mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder)
+            place = _download(place, folder)
         except Exception as error:  # each kind of store has errors of its own
             raise InvalidDataError(f"{named} cannot be downloaded: {reason(error)}") from error
     return preflight.check_exists(named, place)
+
+
+def _download(place: str, folder: str) -> str:
+    """Return where a file is once it is here: from the web, or from wherever MLflow reads."""
+    of_mlflow = "/api/2.0/mlflow-artifacts/artifacts/" in place  # what its server calls artifacts
+    if place.lower().startswith(("http://", "https://")) and not of_mlflow:
+        with stores.short_waits():
+            return str(HTTPDatasetSource(place).load(folder))
+    return mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder)
 
 
 def _open_parquet(path: Path) -> ds.Dataset:
