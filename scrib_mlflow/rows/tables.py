@@ -8,6 +8,7 @@ import tempfile
 import warnings
 import weakref
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,13 +16,14 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
-from mlflow.data.http_dataset_source import HTTPDatasetSource
 from mlflow.types import DataType, Schema
 from numpy.typing import NDArray
 
@@ -35,10 +37,10 @@ from scrib_mlflow.errors import (
 )
 from scrib_mlflow.messages import nearest, progress, reason, shown
 from scrib_mlflow.records import DataRecord, Frame
-from scrib_mlflow.registry import stores
 from scrib_mlflow.rows import hashes
 
 BATCH_ROWS = 100_000
+WEB_SECONDS = 30.0  # without a word from a web server
 SOME_ROWS = 1000  # that show what the columns of a table are
 UNLABELLED = -1  # in place of a class index
 DRAWN_BY = "scrib_selection"  # column of rows that select has drawn: its run
@@ -190,10 +192,20 @@ def _local(named: str, place: str, stack: ExitStack) -> Path:
 def _download(place: str, folder: str) -> str:
     """Return where a file is once it is here: from the web, or from wherever MLflow reads."""
     of_mlflow = "/api/2.0/mlflow-artifacts/artifacts/" in place  # what its server calls artifacts
-    if place.lower().startswith(("http://", "https://")) and not of_mlflow:
-        with stores.short_waits():
-            return str(HTTPDatasetSource(place).load(folder))
-    return mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder)
+    if not place.lower().startswith(("http://", "https://")) or of_mlflow:
+        return mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder)
+    parts = urlsplit(place)
+    user, _, host = parts.netloc.rpartition("@")
+    request = Request(parts._replace(netloc=host, fragment="").geturl())  # noqa: S310  # as checked
+    if user:
+        basic = b64encode(unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {basic}")
+    path = Path(folder) / (Path(unquote(parts.path)).name or "index")
+    with urlopen(request, timeout=WEB_SECONDS) as answer, path.open("wb") as file:  # noqa: S310
+        shutil.copyfileobj(answer, file)
+        if answer.length:
+            raise OSError(f"the answer ended {answer.length:,} bytes early")
+    return str(path)
 
 
 def _open_parquet(path: Path) -> ds.Dataset:
