@@ -329,7 +329,7 @@ def register_logged(
         alias,
         tags=models.version_tags(stored, run_id),
         description=words.description(stored.record, run_id),
-        about=ABOUT.format(base=stored.record.base.name),
+        about=words.escaped(ABOUT.format(base=stored.record.base.name)),
     )
     return Calibration(
         name=name,

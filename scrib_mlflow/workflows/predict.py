@@ -23,6 +23,7 @@ from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
 from scrib_mlflow.records import DataRecord, Frame, seal
 from scrib_mlflow.registry import models, runs, stores
+from scrib_mlflow.report import words
 from scrib_mlflow.results import PartRecord, Predictions, to_json
 from scrib_mlflow.rows import tables
 from scrib_mlflow.rows.tables import GivenRows
@@ -251,8 +252,10 @@ def log_predictions(record: Predictions, some_rows: pd.DataFrame, output: str) -
     runs.log_metrics({"n_rows": float(record.n_rows), "abstention_rate": share, **counts})
     runs.set_tags(
         {runs.MODEL_URI: record.model_uri, "scrib.data_digest": record.data.digest},
-        f"{record.model_uri} answered {record.n_rows:,} rows of {record.data.source} into "
-        f"{shown(output)} and abstained on {percent(share)} of them.",
+        words.escaped(
+            f"{record.model_uri} answered {record.n_rows:,} rows of {record.data.source} into "
+            f"{shown(output)} and abstained on {percent(share)} of them."
+        ),
     )
     runs.log_texts_and_figures({"predictions.json": to_json(record)}, {})
 
