@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from scrib_mlflow.workflows.demo import serve
-from tests.conftest import using
+from tests.conftest import PATIENCE, using
 from tests.fuzz import SIZES, broken_json
 from tests.models import CLASSES, FEATURES, draw_table
 
@@ -35,7 +35,7 @@ def address(calibrated_folder, tmp_path_factory):
 def post(address, body, kind="application/json"):
     text = body if isinstance(body, str | bytes) else json.dumps(body)
     return requests.post(
-        f"{address}/invocations", data=text, headers={"Content-Type": kind}, timeout=60
+        f"{address}/invocations", data=text, headers={"Content-Type": kind}, timeout=PATIENCE
     )
 
 
@@ -222,4 +222,4 @@ def test_a_broken_request_is_answered_or_refused_without_a_traceback(size, addre
             failures.append((answer.status_code, ascii(answer.text[:500]), ascii(body[:200])))
     print(f"requests: {dict(counts)}")
     assert not failures, Counter(told for _, told, _ in failures).most_common(9)
-    assert requests.get(f"{address}/ping", timeout=60).ok
+    assert requests.get(f"{address}/ping", timeout=PATIENCE).ok

@@ -23,6 +23,7 @@ import scrib_mlflow
 from scrib_mlflow.cli import main
 from scrib_mlflow.errors import InvalidDataError, OutputError, ScribError
 from scrib_mlflow.predictions import answers as predictions
+from tests.conftest import PATIENCE
 from tests.models import CLASSES, FEATURES, draw_table
 
 SERVED = {
@@ -435,7 +436,7 @@ def test_a_run_that_is_ended_leaves_no_output_and_a_killed_one_its_folder(store)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": store}
     for sent, code, left in ((signal.SIGTERM, 143, 0), (signal.SIGKILL, -signal.SIGKILL, 1)):
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not [*Path().glob("out.partial-*/part-00001*")]:
             time.sleep(0.05)
         process.send_signal(sent)
