@@ -23,7 +23,7 @@ import click
 from pydantic.fields import FieldInfo
 from tqdm import tqdm
 
-from scrib_mlflow import __version__, options
+from scrib_mlflow import __version__, messages, options
 from scrib_mlflow.options import Settings
 
 CALIBRATE = """Turn a registered classifier into a certified set classifier.
@@ -334,7 +334,7 @@ def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    click.echo(f"error: {text}", err=True)
+    click.echo(f"error: {messages.bounded(text)}", err=True)
     sys.exit(code)
 
 
@@ -343,7 +343,7 @@ class _Terminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        tqdm.write(self.format(record), file=sys.stderr)
+        tqdm.write(messages.shown(self.format(record)), file=sys.stderr)
 
 
 @contextmanager

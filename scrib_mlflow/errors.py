@@ -7,9 +7,15 @@ wrong, or not there; 3 a store, a model or data cannot be reached or read, so no
 
 from __future__ import annotations
 
+from scrib_mlflow.messages import bounded
+
 
 class ScribError(ValueError):
-    """Something that the user can put right."""
+    """Something that the user can put right; its text shows no secret, and ends somewhere."""
+
+    def __init__(self, text: str = "") -> None:
+        """Keep the text as it may be printed and stored."""
+        super().__init__(bounded(text))
 
     exit_code = 2
 

@@ -5,13 +5,30 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
 LONGEST_REASON = 300  # characters
+LONGEST_VALUE = 300  # characters of a value in a message
+LONGEST_ERROR = 2000  # characters of an error of ours
+LONGEST_LOOKED_AT = 20_000  # characters that are searched for secrets; the others are not shown
+HIDDEN = "***"  # in place of a secret
+TELLING = r"""[\w.\-]{0,40}(?:passw(?:or)?d|passphrase|pwd|token|secret|signature|credential
+    |(?:api|access|account|shared|storage)[_.\-]?key)[\w.\-]{0,40}"""  # in a name
+SHORT = "(?:pass|key|sig|auth)"  # a whole name, which means a secret only in a query
+SECRETS = re.compile(
+    rf"""(?P<of_user>://[^\s:/@?\#]{{0,200}}:)  # a raw / or @ may be in it, but a port has none
+        (?:(?!\d+[/?\#])(?:[^\s?\#]{{0,500}}|[^\s@]{{0,500}})|[^\s/?\#]{{0,500}})(?=@)
+    |(?P<named>(?:(?<![\w.\-%]){TELLING}\s*|(?<=[?&;]){SHORT})=\s*)
+        (?:\{{[^}}]*\}}|'[^']*'|"[^"]*"|(?!\s)[^&;\#\s'"]*)
+    |(?P<encoded>(?:(?<=%3B)|(?<=%3F)|(?<=%26)|(?<==)|(?<=\+)|(?<=%20))
+        (?:{TELLING}|{SHORT})(?:\+|%20)*%3D(?:\+|%20)*)
+        (?:%7B(?:(?!%7D)[^&\s])*%7D|(?:(?!%3B|%26)[^&;\s'"])*)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+TELLING_NAME = re.compile(TELLING, re.IGNORECASE | re.VERBOSE)
 UNSAFE = re.compile(r"[^\w.\- ]")  # what MLflow refuses in a metric's name, and its separators
 LONGEST_NAME = 200  # characters of a class in a metric's name
 MOST_DECIMALS = 6  # of a percentage
@@ -19,16 +36,49 @@ TINY = 1e-6  # of a percent: as good as 0
 MOST_LISTED = 12  # names in a hint
 
 
-def reason(error: Exception) -> str:
-    """Return what an error of MLflow says, on one line of bearable length."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+def reason(error: BaseException) -> str:
+    """Return what an error of another library says: on one line, of bearable length, no secrets."""
+    text = shown(" ".join(str(error)[:LONGEST_LOOKED_AT].split()))
+    return cut(text or type(error).__name__, LONGEST_REASON)
 
 
-def shown(uri: str) -> str:
-    """Return a store's URI without a password."""
-    password = urlsplit(uri).password
-    return uri.replace(f":{password}@", ":***@") if password else uri
+def shown(text: str) -> str:
+    """Return a URI, or a text that may hold some, without passwords, tokens and signatures."""
+    return SECRETS.sub(lambda found: f"{found[found.lastgroup or 0]}{HIDDEN}", text)
+
+
+def shown_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without secrets: neither in URIs nor under a name that tells of one."""
+    return {name: _shown_option(name, value) for name, value in values.items()}
+
+
+def _shown_option(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return shown_options(value)
+    if not isinstance(value, str):
+        return value
+    return HIDDEN if "." in name and TELLING_NAME.fullmatch(name) else shown(value)
+
+
+def cut(text: str, longest: int) -> str:
+    """Return a text, or its beginning where it is longer."""
+    return text if len(text) <= longest else f"{text[:longest]}\u2026"
+
+
+def bounded(text: str) -> str:
+    """Return the text of an error as it may be printed and stored: a line that ends, no secrets."""
+    line = "".join(c if c.isprintable() else " " for c in text[:LONGEST_LOOKED_AT])
+    return cut(shown(line), LONGEST_ERROR)
+
+
+def brief(value: Any) -> str:
+    """Return a value as a message can hold it: of an object with many values only its type."""
+    if isinstance(value, str):
+        return cut(repr(value[:LONGEST_LOOKED_AT]), LONGEST_VALUE)
+    if isinstance(value, int | float | bool | list | tuple | dict):
+        return cut(repr(value), LONGEST_VALUE)
+    kind = type(value)
+    return f"a {kind.__module__.split('.')[0]}.{kind.__qualname__}".replace("a builtins.", "a ")
 
 
 def safe_names(classes: Sequence[str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import types
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,12 +15,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from scrib_mlflow.errors import InvalidSettingsError
-from scrib_mlflow.messages import nearest, share_hint
+from scrib_mlflow.messages import brief, nearest, reason, share_hint
 from scrib_mlflow.options import DATA, Settings
 from scrib_mlflow.records import Frame
 
 Kind = TypeVar("Kind", bound=Settings)
-LONGEST_VALUE = 300  # characters of a value in a message
+MOST_YAML = 1_000_000  # characters
+DEEPEST_YAML = 10  # levels; no option has more than three
 BRANCHES = ("float", "constrained-float", "dict[str,constrained-float]", "tuple[str, ...]")
 
 
@@ -59,7 +61,7 @@ def read_data(name: str, value: Any) -> str:
     if ("pandas", "DataFrame") in kinds:  # without importing pandas
         return Frame(value)
     raise InvalidSettingsError(
-        f"{name} is {_shown(value)}; give the path or the URI of a parquet or csv file, or a "
+        f"{name} is {brief(value)}; give the path or the URI of a parquet or csv file, or a "
         "pandas DataFrame"
     )
 
@@ -81,7 +83,7 @@ def read_value(name: str, value: Any, containers: set[type]) -> Any:
         named = {str(key): item for key, item in value.items()}
         if len(named) < len(value):
             raise InvalidSettingsError(
-                f"{name} names a class twice: {list(value)} are the same as text"
+                f"{name} names a class twice: {brief(list(value))} are the same as text"
             )
         return named
     if isinstance(value, str | Path) and containers:
@@ -102,34 +104,64 @@ def _read_text(name: str, text: str, containers: set[type]) -> Any:
         if list in containers:
             return [part.strip() for part in text.split(",")]
         raise InvalidSettingsError(
-            f"{name} is {text!r}, which is neither a number, nor inline YAML such as "
+            f"{name} is {brief(text)}, which is neither a number, nor inline YAML such as "
             f"'{{A: 0.2, default: 0.1}}', nor a file in {Path.cwd()}"
         )
     try:
-        written = text if inline else Path(text).read_text(encoding="utf-8")
+        written = text if inline else _start_of(Path(text))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSettingsError(
-            f"{name} is the file {text!r}, which cannot be read as YAML: {error}"
+            f"{name} is the file {brief(text)}, which cannot be read as YAML: {error}"
         ) from error
     content = parse_yaml(name, written)
     if not content:
-        raise InvalidSettingsError(f"{name} is {text!r}, which is empty")
+        raise InvalidSettingsError(f"{name} is {brief(text)}, which is empty")
     return content
+
+
+def _start_of(path: Path) -> str:
+    """Return a file's text, as far as is needed to see that it is too long."""
+    with path.open(encoding="utf-8") as file:
+        return file.read(MOST_YAML + 1)
+
+
+class _PlainLoader(yaml.BaseLoader):
+    """Reads YAML with every scalar as text, of bearable depth, and without aliases.
+
+    A few lines of aliases can stand for gigabytes.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return a value, which may hold others down to some depth."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*) are not read here; write the value out")
+        if self.depth == DEEPEST_YAML:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST_YAML} levels deep")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def parse_yaml(name: str, text: str) -> Any:
     """Return YAML with every scalar as text, so that classes named ~, no or 1 keep their names."""
+    if len(text) > MOST_YAML:
+        raise InvalidSettingsError(
+            f"{name} is longer than {MOST_YAML:,} characters, which is too long to be read as YAML"
+        )
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  # makes text, no objects
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise InvalidSettingsError(f"{name} is not YAML: {problem}") from error
+        loader = _PlainLoader(text)
+        node = loader.get_single_node()
+        content = None if node is None else loader.construct_document(node)
+    except Exception as error:  # pyyaml has errors of many kinds for what is no YAML
+        raise InvalidSettingsError(f"{name} is not YAML: {reason(error)}") from error
     if isinstance(node, yaml.MappingNode):
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = sorted({key for key in keys if keys.count(key) > 1})
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        twice = sorted(key for key, n in keys.items() if n > 1)
         if twice:
-            raise InvalidSettingsError(f"{name} names {twice[0]!r} more than once")
+            raise InvalidSettingsError(f"{name} names {brief(twice[0])} more than once")
     return content
 
 
@@ -148,7 +180,7 @@ def _message(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{place} is missing; it has no default"
     problem = first["msg"][0].lower() + first["msg"][1:]
-    return f"{place} is {_shown(first['input'])}, but {problem}{_hint(first, place)}"
+    return f"{place} is {brief(first['input'])}, but {problem}{_hint(first, place)}"
 
 
 def _hint(problem: ErrorDetails, place: str) -> str:
@@ -158,12 +190,3 @@ def _hint(problem: ErrorDetails, place: str) -> str:
         return ""
     lowest = 0.5 if place == "confidence" else 0.0
     return share_hint(float(problem["input"]), low=lowest)
-
-
-def _shown(value: Any) -> str:
-    """Return a value as a message can hold it: of an object with many values only its type."""
-    if isinstance(value, str | int | float | bool | list | tuple | dict):
-        text = repr(value)
-        return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
-    kind = type(value)
-    return f"a {kind.__module__.split('.')[0]}.{kind.__qualname__}".replace("a builtins.", "a ")

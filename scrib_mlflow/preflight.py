@@ -14,16 +14,18 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
-from urllib.request import urlopen
+from urllib.parse import quote
+from urllib.request import url2pathname, urlopen
 
 from scrib_mlflow.errors import InvalidDataError, ModelError
-from scrib_mlflow.messages import nearest, shown
+from scrib_mlflow.messages import nearest, reason, shown
 from scrib_mlflow.options import DATA, Settings
 
 MODEL_URI = re.compile(
     r"models:/(?:(?P<id>m-[0-9a-f]{32})|(?P<name>[^/@]+)(?:/(?P<version>\d+)|@(?P<alias>[^/@]+)))"
 )
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:")
+FILE = re.compile("file:(?://[^/?#]*)?([^?#]*).*", re.IGNORECASE | re.DOTALL)
 SECONDS = 2.0  # to wait for a registry
 SQLITE = "sqlite:///"
 REST = "/api/2.0/mlflow/registered-models"
@@ -58,16 +60,28 @@ def no_model_uri(uri: str) -> ModelError:
 
 def is_remote(place: str) -> bool:
     """Return whether a place is a URI; one letter and a colon are a Windows drive."""
-    return len(urlsplit(place).scheme) > 1
+    return SCHEME.match(place) is not None
+
+
+def local_path(place: str) -> str | None:
+    """Return a path of this machine's file system, None where a URI means another one."""
+    of_file = FILE.fullmatch(place)
+    if of_file is not None:
+        return url2pathname(of_file[1])
+    return None if is_remote(place) else place
 
 
 def check_exists(named: str, place: str) -> Path:
     """Return the path of a file, which must be there."""
     path = Path(place)
-    if not path.exists():
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise InvalidDataError(
             f"{named} does not exist; a relative path is looked up in {Path.cwd()}"
-        )
+        ) from error
+    except (OSError, ValueError) as error:  # a name that is too long, a folder that is not ours
+        raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
     return path
 
 
@@ -97,7 +111,7 @@ def _check_name(uri: str, name: str) -> None:
     given = os.environ.get("MLFLOW_REGISTRY_URI") or os.environ.get("MLFLOW_TRACKING_URI")
     store = given or f"{SQLITE}mlflow.db"  # MLflow's own default
     known: list[str] | None = None
-    with suppress(OSError, ValueError, KeyError, sqlite3.Error):
+    with suppress(Exception):  # whatever is wrong with the store, the command finds out for itself
         if store.startswith(SQLITE):
             known = _names_in_file(store.removeprefix(SQLITE), name)
         elif store.startswith(("http://", "https://")):

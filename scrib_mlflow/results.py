@@ -37,6 +37,7 @@ from scrib_mlflow.records import (
 SCHEMA_VERSION = 7
 READABLE = (2, 3, 4, 5, 6, 7)  # what a newer version adds has defaults
 FIRST_SEALED = 7  # from here on the digest of a model's files is noted where it is registered
+DEEPEST = 30  # levels of a result's JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,8 +242,9 @@ def from_json(text: str) -> Result:
     """Return the result that `to_json` wrote."""
     try:
         fields = json.loads(text)
+        check_depth(fields)
         version, name = fields.pop("schema_version"), fields.pop("type")
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ScribError(
             f"this is not a result of scrib_mlflow: {type(error).__name__}: {error}"
         ) from error
@@ -269,6 +271,20 @@ def from_json(text: str) -> Result:
 def is_sealed(text: str) -> bool:
     """Return whether the files of the model that holds this record must have been sealed."""
     return bool(json.loads(text)["schema_version"] >= FIRST_SEALED)
+
+
+def check_depth(value: object, most: int = DEEPEST) -> None:
+    """Raise where a value of JSON holds others that hold others, and so on, too deep to be ours."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            part
+            for each in level
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+    if level:
+        raise ValueError(f"it is nested more than {most} levels deep")
 
 
 @cache

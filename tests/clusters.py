@@ -15,8 +15,8 @@ from pathlib import Path
 import requests
 
 from scrib_mlflow.workflows.demo import HOST, free_port, stop
+from tests.conftest import PATIENCE
 
-START_SECONDS = 120
 ROOT = Path(__file__).parent.parent
 OPTIONS = {
     "spark.driver.host": HOST,
@@ -103,14 +103,14 @@ def _daemon(folder, name, *words):
 
 
 def _wait_for_workers(found, folder):
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with suppress(requests.RequestException, ValueError):
             if len(found.alive()) == len(found.workers):
                 return
         time.sleep(0.2)
     logs = {path: path.read_text(errors="replace")[-500:] for path in folder.glob("*/log.txt")}
-    raise TimeoutError(f"no {len(found.workers)} workers after {START_SECONDS} s: {logs}")
+    raise TimeoutError(f"no {len(found.workers)} workers after {PATIENCE} s: {logs}")
 
 
 def kill_worker(worker):
@@ -132,7 +132,7 @@ def begin(script, *words, folder):
     )
 
 
-def end(process, timeout=500):
+def end(process, timeout=PATIENCE):
     """Wait for a script, and return what it printed."""
     try:
         output, errors = process.communicate(timeout=timeout)
@@ -142,6 +142,6 @@ def end(process, timeout=500):
     return output
 
 
-def elsewhere(script, *words, folder, timeout=500):
+def elsewhere(script, *words, folder, timeout=PATIENCE):
     """Run a script in a Python of its own, and return what it printed."""
     return end(begin(script, *words, folder=folder), timeout)

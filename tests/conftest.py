@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PATIENCE = 600  # seconds to wait for another process: the machine may be busy with others
 SOURCES = [
     path
     for folder in ("scrib_mlflow/core", "experiments")

@@ -6,7 +6,7 @@ import requests
 
 import scrib_mlflow
 from scrib_mlflow.errors import StoreError
-from tests.conftest import using
+from tests.conftest import PATIENCE, using
 from tests.models import draw_table, register_pipeline
 from tests.test_remote import running_server
 
@@ -45,7 +45,7 @@ def test_who_may_not_write_is_told_before_anything_is_scored(server, tmp_path, m
             f"{server}/api/2.0/mlflow/users/create",
             json={"username": READER[0], "password": READER[1]},
             auth=ADMIN,
-            timeout=30,
+            timeout=PATIENCE,
         )
         assert made.ok, made.text
         become(monkeypatch, READER)

@@ -13,7 +13,7 @@ import pytest
 import scrib_mlflow
 from scrib_mlflow.report import page
 from scrib_mlflow.workflows.demo import HOST, free_port, stop
-from tests.conftest import copy_store, using
+from tests.conftest import PATIENCE, copy_store, using
 from tests.models import draw_mixture, register_mixture
 from tests.report.test_report import draw, make, thresholds
 from tests.test_remote import wait_for
@@ -24,7 +24,7 @@ playwright = pytest.importorskip(
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 SCHEMES = ("light", "dark")
-SECONDS = 120_000  # milliseconds: a busy machine takes long to show a page
+SECONDS = 1000 * PATIENCE  # in milliseconds
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import requests
 
 import scrib_mlflow
 from scrib_mlflow.workflows.demo import HOST, free_port, stop
-from tests.conftest import copy_store, using
+from tests.conftest import PATIENCE, copy_store, using
 from tests.models import (
     FEATURES,
     draw_mixture,
@@ -57,7 +57,7 @@ def server(empty_store, tmp_path_factory):
 
 
 def wait_for(address, process, log):
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
         with suppress(requests.RequestException):
             if requests.get(address, timeout=2).ok:

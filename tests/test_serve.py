@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import random
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import pytest
 import requests
 
 from scrib_mlflow.workflows.demo import serve
-from tests.conftest import using
+from tests.conftest import PATIENCE, using
+from tests.fuzz import SIZES, broken_json
 from tests.models import CLASSES, FEATURES, draw_table
 
 ROWS = draw_table(30, seed=11)[FEATURES]
@@ -30,9 +33,9 @@ def address(calibrated_folder, tmp_path_factory):
 
 
 def post(address, body, kind="application/json"):
-    text = body if isinstance(body, str) else json.dumps(body)
+    text = body if isinstance(body, str | bytes) else json.dumps(body)
     return requests.post(
-        f"{address}/invocations", data=text, headers={"Content-Type": kind}, timeout=60
+        f"{address}/invocations", data=text, headers={"Content-Type": kind}, timeout=PATIENCE
     )
 
 
@@ -190,3 +193,33 @@ def test_an_environment_that_uv_builds_from_the_requirements_serves_it(
     assert "scrib" not in Path(
         mlflow.pyfunc.get_model_dependencies(calibrated.model_uri)
     ).read_text(encoding="utf-8")
+
+
+def broken_bodies(size):
+    chance = random.Random(50)
+    rows = draw_table(6, seed=11)[FEATURES]
+    by_column = {name: rows[name].tolist() for name in FEATURES}
+    bodies = [
+        {"dataframe_records": records(rows), "params": {"explain": True}},
+        {"dataframe_split": json.loads(rows.to_json(orient="split"))},
+        {"inputs": by_column},
+        {"instances": records(rows), "params": {"exhaustive": True}},
+    ]
+    for _ in range(2000 if size == "many" else 60):
+        yield broken_json(json.dumps(chance.choice(bodies)), chance)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_broken_request_is_answered_or_refused_without_a_traceback(size, address):
+    counts, failures = Counter(), []
+    for body in broken_bodies(size):
+        answer = post(address, body.encode(errors="surrogatepass"))
+        counts[answer.status_code] += 1
+        most = 2000 + 3 * len(body)  # MLflow repeats a value that it refuses
+        if answer.status_code == 200:
+            json.loads(answer.text)
+        elif answer.status_code >= 500 or "Traceback" in answer.text or len(answer.text) > most:
+            failures.append((answer.status_code, ascii(answer.text[:500]), ascii(body[:200])))
+    print(f"requests: {dict(counts)}")
+    assert not failures, Counter(told for _, told, _ in failures).most_common(9)
+    assert requests.get(f"{address}/ping", timeout=PATIENCE).ok

@@ -14,11 +14,11 @@ import pytest
 import requests
 
 from scrib_mlflow.workflows.demo import HOST, free_port, stop
+from tests.conftest import PATIENCE
 from tests.models import FEATURES, draw_table
 
 pytestmark = pytest.mark.slow
 ROWS = draw_table(12, seed=11)[FEATURES]
-UP_SECONDS = 120
 GRPC = """
 import json, sys
 import grpc
@@ -98,7 +98,7 @@ def running(command, ready, folder, **variables):
             start_new_session=True,
         )
         try:
-            deadline = time.monotonic() + UP_SECONDS
+            deadline = time.monotonic() + PATIENCE
             while not _is_ready(ready):
                 assert server.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
@@ -141,7 +141,7 @@ def test_mlserver_answers_by_rest_by_grpc_and_as_mlflow_does(folder, expected, t
     with running(
         [programs / "mlserver", "start", "."], f"{address}/v2/models/scrib/ready", tmp_path
     ):
-        found = requests.post(f"{address}/v2/models/scrib/infer", json=body, timeout=60)
+        found = requests.post(f"{address}/v2/models/scrib/infer", json=body, timeout=PATIENCE)
         assert found.status_code == 200, found.text
         outputs = {each["name"]: each["data"] for each in found.json()["outputs"]}
         assert outputs["prediction"] == [row["prediction"] for row in expected]
@@ -154,7 +154,7 @@ def test_mlserver_answers_by_rest_by_grpc_and_as_mlflow_does(folder, expected, t
         )
         assert json.loads(answered.stdout) == outputs
         split = {"dataframe_split": ROWS.to_dict(orient="split")}
-        found = requests.post(f"{address}/invocations", json=split, timeout=60)
+        found = requests.post(f"{address}/invocations", json=split, timeout=PATIENCE)
         assert found.json()["predictions"] == expected
 
 
@@ -171,7 +171,7 @@ def test_bentoml_answers(folder, expected, tmp_path):
     address = f"http://{HOST}:{port}"
     with running(command, f"{address}/readyz", tmp_path, **home):
         body = {"rows": ROWS.to_dict(orient="records")}
-        found = requests.post(f"{address}/predict", json=body, timeout=60)
+        found = requests.post(f"{address}/predict", json=body, timeout=PATIENCE)
         assert found.json() == expected
 
 

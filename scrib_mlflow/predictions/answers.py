@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 from uuid import uuid4
 
 import numpy as np
@@ -30,7 +28,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.types import DataType
 from numpy.typing import NDArray
 
-from scrib_mlflow import messages, serving
+from scrib_mlflow import messages, preflight, serving
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, OutputError
 from scrib_mlflow.records import Base
 from scrib_mlflow.results import Predictions, SetClassifier, to_json
@@ -152,8 +150,10 @@ def _batches(
             yield rows, columns.slice(i * most, most)
         return
     for batch in source.record_batches(most, source.columns):
-        columns = pa.Table.from_batches([batch]).select(key)
-        yield batch.to_pandas(ignore_metadata=True), _plain(columns)
+        with tables.readable(source.name):
+            columns = _plain(pa.Table.from_batches([batch]).select(key))
+            rows = batch.to_pandas(ignore_metadata=True)
+        yield rows, columns
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -270,10 +270,8 @@ def _gapless(rows: pd.DataFrame, inputs: Schema | None) -> dict[str, Any]:
 
 def local_path(place: str) -> Path | None:
     """Return a path of this machine's file system, None where a URI means another one."""
-    parts = urlsplit(place)
-    if parts.scheme == "file":
-        return Path(url2pathname(parts.path))
-    return None if len(parts.scheme) > 1 else Path(place)  # one letter is a Windows drive
+    path = preflight.local_path(place)
+    return None if path is None else Path(path)
 
 
 def check_apart(output: Path, data: str) -> None:

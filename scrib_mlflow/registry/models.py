@@ -64,10 +64,10 @@ def load_model(uri: str) -> PyFuncModel:
     try:
         return mlflow.pyfunc.load_model(uri)
     except ImportError as error:
+        program = f"import mlflow; print(mlflow.pyfunc.get_model_dependencies({json.dumps(uri)}))"
         raise UnreadableModelError(
             f"{uri} cannot be loaded: {error}; install what it needs with "
-            f'pip install -r $(python -c "import mlflow; '
-            f"print(mlflow.pyfunc.get_model_dependencies('{uri}'))\")"
+            f'pip install -r "$({shlex.join(["python", "-c", program])})"'
         ) from error
     except Exception as error:
         raise UnreadableModelError(

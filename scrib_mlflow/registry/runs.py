@@ -79,10 +79,12 @@ def open_run(name: str, classifier: str = "") -> Iterator[str]:
         tags = mlflow.get_run(run.info.run_id).data.tags
         if MODEL_URI in tags or ledger.DIGEST in tags:  # another command has used it
             run = stack.enter_context(_start_inside(run, name))
-    except (MlflowException, OSError) as error:
+    except (MlflowException, OSError, ValueError) as error:
         with suppress(MlflowException, OSError):
             stack.close()
-        raise errors.StoreError(f"no run can be started: {messages.reason(error)}") from error
+        hint = "; set MLFLOW_EXPERIMENT_NAME to the experiment that runs shall be in"
+        hint *= "experiment" in str(error).lower()  # such as the default one, which may be gone
+        raise errors.StoreError(f"no run can be started: {messages.reason(error)}{hint}") from error
     run_id = str(run.info.run_id)
     try:
         yield run_id
@@ -134,11 +136,14 @@ def resumed(run_id: str) -> Iterator[None]:
 
 
 def log_parameters(run_id: str, parameters: Mapping[str, Any]) -> None:
-    """Log parameters that the run does not have; `mlflow run` logs those of its command line."""
+    """Log parameters that the run does not have, without secrets.
+
+    `mlflow run` logs those of its command line itself, as they are.
+    """
     known = mlflow.get_run(run_id).data.params
     values = {
         name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in parameters.items()
+        for name, value in messages.shown_options(parameters).items()
         if value is not None and name not in known
     }
     mlflow.log_params(values)
@@ -233,7 +238,7 @@ def _fields(text: str | None) -> dict[str, Any]:
     """Return what a JSON text holds, nothing where it is none."""
     try:
         fields = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
 
@@ -328,7 +333,13 @@ def read_row_hashes(run_id: str) -> dict[str, tuple[NDArray[np.uint64], int]]:
             return {}
         raise _unreadable(run_id, error) from error
     with read_artifacts(run_id, ROW_HASHES) as (path,):
-        table = pd.read_parquet(path)
+        try:
+            table = pd.read_parquet(path, columns=["hash", "part", "modulus"])
+        except Exception as error:  # pyarrow has errors of many kinds for a broken file
+            raise errors.StoreError(
+                f"{ROW_HASHES} of run {run_id} is damaged, so nothing tells which rows it used: "
+                f"{messages.reason(error)}; restore the file, or calibrate again"
+            ) from error
     return {
         str(part): (rows["hash"].to_numpy(dtype=np.uint64), int(rows["modulus"].iloc[0]))
         for part, rows in table.groupby("part")

@@ -47,8 +47,9 @@ def short_waits() -> Iterator[None]:
 
 def check_stores() -> None:
     """Raise unless the tracking store and the registry answer."""
-    uris = dict.fromkeys([mlflow.get_tracking_uri(), mlflow.get_registry_uri()])
+    uris: dict[str, None] = {}
     try:
+        uris = dict.fromkeys([mlflow.get_tracking_uri(), mlflow.get_registry_uri()])
         for uri in uris:
             if urlsplit(uri).scheme.split("+")[0] in DATABASES:
                 import sqlalchemy  # noqa: PLC0415  # a server needs none of it
@@ -61,7 +62,7 @@ def check_stores() -> None:
         client.search_registered_models(max_results=1)
     except Exception as error:  # of MLflow, of a database or of the network
         raise StoreError(
-            f"the MLflow store at {' and '.join(map(shown, uris))} does not answer: "
+            f"the MLflow store at {' and '.join(map(shown, uris)) or 'this URI'} does not answer: "
             f"{reason(error)}; check MLFLOW_TRACKING_URI, that the server runs, and your "
             "user name and password"
         ) from error

@@ -307,7 +307,7 @@ def _page_rows(
 ) -> ReportRows:
     return ReportRows(
         answers=Answers(shown.scores, shown.labels, sets, named),
-        table=messages.shown(table.record.source),
+        table=table.record.source,
         places=shown.places,
         keys=shown.keys,
     )
@@ -348,7 +348,7 @@ def _used_rows(data: DataRecord) -> str:
 
 def _parameters(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(
-        (name, messages.shown(value) if isinstance(value, str) else json.dumps(value))
-        for name, value in parameters.items()
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in messages.shown_options(parameters).items()
         if value is not None
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +53,10 @@ REFUSALS = {  # why, by the check that fails; the others are about targets of cl
     "candidates": "its candidates miss the true class of a class too often",
     "champion": "it abstains too often, compared with the champion",
 }
+# What means something inside a line of Markdown; a _ inside a word does not.
+MARKDOWN = re.compile(r"[\\`*\[\]|~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+ENTITIES = {"<": "&lt;", "&": "&amp;"}
+BEGINNING = re.compile(r"^(\d*)([>#+=.)-])(?=\s|#|>|=|-|$)")
 CERTIFICATE, MEASURED = "The certificate", "Risks and targets, measured"
 
 
@@ -63,6 +70,22 @@ def clipped(text: str, longest: int = LONGEST) -> str:
     """Return a name as a table or a figure has room for it."""
     text = visible(text)
     return text if len(text) <= longest else f"{text[: longest - 1]}\u2026"
+
+
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is: names may hold signs, HTML and links."""
+    return MARKDOWN.sub(lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), visible(text))
+
+
+def escaped_line(text: str) -> str:
+    """Return a text as a line of Markdown, which is no heading, list or quotation either."""
+    return BEGINNING.sub(r"\1\\\2", escaped(text))
+
+
+def code(text: str) -> str:
+    """Return a text as code in a line of Markdown."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence} {visible(text)} {fence}" if "`" in text else f"`{visible(text)}`"
 
 
 def plain_table(rows: Sequence[Sequence[str]], *, left: bool = False) -> str:
@@ -80,7 +103,7 @@ def plain_table(rows: Sequence[Sequence[str]], *, left: bool = False) -> str:
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
-    safe = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
+    safe = [[escaped(text) for text in row] for row in rows]
     # MLflow's UI sets columns close; the header keeps them apart, or a number that is longer
     room = [MOST_CHARACTERS, *map(len, safe[0][1:])]
     header, *body = [
@@ -152,6 +175,7 @@ def environment(**options: Any) -> jinja2.Environment:
     made.filters |= {"thousands": "{:,}".format, "listed": listed, "fold": fold}
     made.filters |= {"plain": plain_table, "markdown": markdown_table}
     made.filters |= {"visible": visible, "clipped": clipped}
+    made.filters |= {"escaped": escaped_line, "code": code}
     made.tests["nan"] = math.isnan
     made.globals["percents"] = percents
     return made
@@ -200,7 +224,7 @@ def look(run_id: str, store: str, experiment_id: str) -> str:
         return f" ({shown(store).rstrip('/')}/#/{page})" if experiment_id else ""
     if store.startswith("databricks"):
         return ""
-    return f" (mlflow ui --backend-store-uri {shown(store)})"
+    return f" ({shlex.join(['mlflow', 'ui', '--backend-store-uri', shown(store)])})"
 
 
 def calibration_facts(record: SetClassifier) -> Facts:
@@ -277,8 +301,9 @@ def calibration_summary(
 ) -> Summary:
     """Return what is printed of a calibration: verdict, classes, what to do next."""
     facts = calibration_facts(record)
-    gate = f"python -m scrib_mlflow gate --model_uri models:/{name}/{version} --alias champion"
-    serve = f"mlflow models serve -m models:/{name}@{alias} --env-manager local -p 5001"
+    gated, served = shlex.quote(f"models:/{name}/{version}"), shlex.quote(f"models:/{name}@{alias}")
+    gate = f"python -m scrib_mlflow gate --model_uri {gated} --alias champion"
+    serve = f"mlflow models serve -m {served} --env-manager local -p 5001"
     steps = [("gate it", gate), ("serve it", serve)]
     if facts.reasons:
         words = [*facts.reasons[:MOST_STEPS]]
@@ -298,9 +323,10 @@ def repeated(n_repeated: int, n: int) -> str:
 def scores_summary(record: SetClassifier, uri: str, where: str) -> Summary:
     """Return what is printed of a calibration of scores that no model of MLflow gives."""
     facts = calibration_facts(record)
+    evaluate = f"python -m scrib_mlflow evaluate --model_uri {shlex.quote(uri)}"
     steps = [
         ("to serve", "nothing: no model was given, so the run holds a rule and its certificate."),
-        ("other rows", f"python -m scrib_mlflow evaluate --model_uri {uri} --data … --label …"),
+        ("other rows", f"{evaluate} --data … --label …"),
     ]
     summary = summarize(facts, "The rule", where, steps)
     return replace(summary, notes=(*summary.notes[:1], *facts.reasons))
@@ -537,5 +563,6 @@ def way_back(decision: Decision, name: str) -> list[tuple[str, str]]:
     before = decision.champion
     if not decision.passed or before in {"", _version(decision)}:
         return []
-    call = f"set_registered_model_alias('{name}', '{decision.policy.alias}', '{before}')"
-    return [("go back", f'python -c "import mlflow; mlflow.MlflowClient().{call}"')]
+    named = json.dumps([name, decision.policy.alias, before], ensure_ascii=False)[1:-1]
+    program = f"import mlflow; mlflow.MlflowClient().set_registered_model_alias({named})"
+    return [("go back", shlex.join(["python", "-c", program]))]

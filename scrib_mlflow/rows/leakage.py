@@ -13,8 +13,6 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 import pandas as pd
@@ -22,8 +20,9 @@ from mlflow.data.numpy_dataset import from_numpy
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.exceptions import MlflowException
 
+from scrib_mlflow import preflight
 from scrib_mlflow.errors import InvalidDataError, ScribError
-from scrib_mlflow.messages import reason
+from scrib_mlflow.messages import reason, shown
 from scrib_mlflow.registry import runs, stores
 from scrib_mlflow.registry.runs import LoggedDataset
 from scrib_mlflow.rows.tables import Table, TableLike
@@ -80,7 +79,7 @@ def _compare(
                 "seen, or say with allow_overlap=true that it has not seen these"
             )
         LOGGER.warning(f"{found}, as far as its digest tells; they prove nothing if so")
-    elif dataset.source and _place(dataset.source) == _place(table.record.source):
+    elif dataset.source and _place(shown(dataset.source)) == _place(table.record.source):
         LOGGER.warning(
             f"{named} is where run {run_id}, which trained {uri}, read {dataset.context or 'a'} "
             "rows; give rows that the model has not seen"
@@ -93,10 +92,8 @@ def _is_training(dataset: LoggedDataset) -> bool:
 
 def _place(place: str) -> str:
     """Return a path in full, or a URI as it is."""
-    parts = urlsplit(place)
-    if parts.scheme == "file":
-        return os.path.realpath(url2pathname(parts.path))
-    return place if len(parts.scheme) > 1 else os.path.realpath(place)
+    path = preflight.local_path(place)
+    return place if path is None else os.path.realpath(path)
 
 
 def _has_digest(table: TableLike, dataset: LoggedDataset) -> bool:

@@ -8,13 +8,16 @@ import tempfile
 import warnings
 import weakref
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
 
 import mlflow
 import numpy as np
@@ -26,12 +29,18 @@ from numpy.typing import NDArray
 
 from scrib_mlflow import preflight
 from scrib_mlflow.core import inputs as arrays
-from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, MissingLabelsError
-from scrib_mlflow.messages import nearest, progress, reason
+from scrib_mlflow.errors import (
+    InvalidDataError,
+    InvalidLabelsError,
+    MissingLabelsError,
+    ScribError,
+)
+from scrib_mlflow.messages import nearest, progress, reason, shown
 from scrib_mlflow.records import DataRecord, Frame
 from scrib_mlflow.rows import hashes
 
 BATCH_ROWS = 100_000
+WEB_SECONDS = 30.0  # without a word from a web server
 SOME_ROWS = 1000  # that show what the columns of a table are
 UNLABELLED = -1  # in place of a class index
 DRAWN_BY = "scrib_selection"  # column of rows that select has drawn: its run
@@ -72,7 +81,9 @@ class Source:
                 yield self.held[wanted].iloc[start : start + most].reset_index(drop=True)
             return
         for part in self.record_batches(most, wanted):
-            yield part.to_pandas(ignore_metadata=True)
+            with readable(self.name):
+                rows = part.to_pandas(ignore_metadata=True)
+            yield rows
 
     def record_batches(self, most: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield rows as Arrow holds them, those of parquet files one row group after the other.
@@ -84,12 +95,10 @@ class Source:
             yield from files.select(list(columns)).to_batches(max_chunksize=most)
             return
         wanted = {"schema": files.schema, "columns": list(columns), "batch_size": most}
-        try:
+        with readable(self.name):
             for file in files.get_fragments():
                 for group in file.split_by_row_group():
                     yield from (part for part in group.to_batches(**wanted) if part.num_rows)
-        except (OSError, pa.ArrowException) as error:
-            raise InvalidDataError(f"{self.name} cannot be read: {reason(error)}") from error
 
     def take(
         self, row_numbers: NDArray[np.int64], columns: Sequence[str] | None = None
@@ -107,6 +116,17 @@ class Source:
         return pd.concat(taken, ignore_index=True)
 
 
+@contextmanager
+def readable(named: str) -> Iterator[None]:
+    """Say which table cannot be read; a broken file makes errors of many kinds."""
+    try:
+        yield
+    except ScribError:
+        raise
+    except Exception as error:
+        raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
+
+
 def open_table(name: str, place: str, label: str | None) -> Source:
     """Return the table at a path or URI or of a frame, with the label column if one is named.
 
@@ -118,7 +138,7 @@ def open_table(name: str, place: str, label: str | None) -> Source:
     with ExitStack() as stack:
         path = Path() if isinstance(place, Frame) else _local(named, place, stack)
         state: FileStates = ()
-        try:
+        with readable(named):
             if isinstance(place, Frame):
                 held = _as_parquet(place.rows)
                 columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
@@ -130,8 +150,6 @@ def open_table(name: str, place: str, label: str | None) -> Source:
                 held = _open_parquet(path)
                 columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
                 n_rows, state = held.count_rows(), _states(held)
-        except Exception as error:
-            raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
         if label is not None:
             preflight.check_column(named, label, columns)
         if n_rows == 0:
@@ -143,7 +161,7 @@ def open_table(name: str, place: str, label: str | None) -> Source:
 
 def called(name: str, place: str) -> str:
     """Return what errors call a table: the option that names it, and what it names."""
-    return f"{name}, {place}," if isinstance(place, Frame) else f"{name} {place}"
+    return f"{name}, {place}," if isinstance(place, Frame) else f"{name} {shown(place)}"
 
 
 def _as_parquet(frame: pd.DataFrame) -> pa.Table:
@@ -165,10 +183,29 @@ def _local(named: str, place: str, stack: ExitStack) -> Path:
         folder = tempfile.mkdtemp()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
-            place = mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder)
+            place = _download(place, folder)
         except Exception as error:  # each kind of store has errors of its own
             raise InvalidDataError(f"{named} cannot be downloaded: {reason(error)}") from error
     return preflight.check_exists(named, place)
+
+
+def _download(place: str, folder: str) -> str:
+    """Return where a file is once it is here: from the web, or from wherever MLflow reads."""
+    of_mlflow = "/api/2.0/mlflow-artifacts/artifacts/" in place  # what its server calls artifacts
+    if not place.lower().startswith(("http://", "https://")) or of_mlflow:
+        return mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=folder)
+    parts = urlsplit(place)
+    user, _, host = parts.netloc.rpartition("@")
+    request = Request(parts._replace(netloc=host, fragment="").geturl())  # noqa: S310  # as checked
+    if user:
+        basic = b64encode(unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {basic}")
+    path = Path(folder) / (Path(unquote(parts.path)).name or "index")
+    with urlopen(request, timeout=WEB_SECONDS) as answer, path.open("wb") as file:  # noqa: S310
+        shutil.copyfileobj(answer, file)
+        if answer.length:
+            raise OSError(f"the answer ended {answer.length:,} bytes early")
+    return str(path)
 
 
 def _open_parquet(path: Path) -> ds.Dataset:
@@ -475,7 +512,7 @@ def read_rows(
     table = Table(
         what=what,
         source=source,
-        record=DataRecord(source=str(place), digest=digest, n_rows=n[0], n_used=n[0]),
+        record=DataRecord(source=shown(place), digest=digest, n_rows=n[0], n_used=n[0]),
         label=label,
         labels=NO_LABELS if label is None else _join_labels(codes, seen),
         hashes=row_hashes,

@@ -326,7 +326,7 @@ def register_logged(
         alias,
         tags=models.version_tags(stored, run_id) | seal.tags(),
         description=words.description(stored.record, run_id),
-        about=ABOUT.format(base=stored.record.base.name),
+        about=words.escaped(ABOUT.format(base=stored.record.base.name)),
     )
     return Calibration(
         name=name,

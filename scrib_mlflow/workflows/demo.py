@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -152,14 +153,18 @@ def _gate(model_uri: str, folder: Path) -> None:
 
 def summary(shown: Shown) -> str:
     """Return what a person wants to see at the end."""
+    store, folder = (
+        shlex.quote(f"sqlite:///{shown.folder}/mlflow.db"),
+        shlex.quote(str(shown.folder)),
+    )
     return f"""an answered row, in truth a {shown.answered_digit}:
 {json.dumps(shown.answered, indent=2)}
 an abstention, in truth a {shown.abstained_digit}; the candidates, the most probable first:
 {json.dumps(shown.abstained, indent=2)}
 
 the server is stopped; everything is in one folder, to look at or to delete:
-  mlflow ui --backend-store-uri sqlite:///{shown.folder}/mlflow.db
-  rm -r {shown.folder}"""
+  mlflow ui --backend-store-uri {store}
+  rm -r {folder}"""
 
 
 def _ask(address: str, rows: pd.DataFrame, folder: Path) -> Shown:

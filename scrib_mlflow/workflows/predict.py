@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,14 +14,16 @@ from typing import Any
 import pandas as pd
 
 import scrib_mlflow
+from scrib_mlflow import messages
 from scrib_mlflow.engines import doing, session_options
 from scrib_mlflow.errors import InvalidSettingsError, OutputError
-from scrib_mlflow.messages import percent
+from scrib_mlflow.messages import percent, shown
 from scrib_mlflow.options import Predict
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import answers
 from scrib_mlflow.records import DataRecord, Frame, seal
 from scrib_mlflow.registry import models, runs, stores
+from scrib_mlflow.report import words
 from scrib_mlflow.results import PartRecord, Predictions, to_json
 from scrib_mlflow.rows import tables
 from scrib_mlflow.rows.tables import GivenRows
@@ -43,6 +47,7 @@ class Predicted:
     output: str  # the folder, or `RETURNED`
     already: bool = False
     kept: int = 0
+    logged: bool = True  # whether the run says so too; the output is whole in any case
     predictions: Predictions
     answers: pd.DataFrame | None = field(default=None, compare=False)  # to a frame, by its index
 
@@ -128,6 +133,22 @@ def _return(settings: Predict, request: answers.PredictRequest, index: pd.Index)
         return replace(done, answers=answers.read_answers(path, index))
 
 
+@contextmanager
+def _warn_once_whole(output: str) -> Iterator[list[Predictions]]:
+    """Yield a list for what an output says of itself; from then on no error undoes the answers."""
+    whole: list[Predictions] = []
+    try:
+        yield whole
+    except Exception as error:  # of MLflow, of its store or of the network
+        if not whole:
+            raise
+        LOGGER.warning(
+            f"{shown(output)} is whole, but run {whole[0].run_id} could not be told all of it: "
+            f"{messages.reason(error)}"
+        )
+        whole.clear()
+
+
 def _answer_here(
     settings: Predict, request: answers.PredictRequest, output: Path, called: str
 ) -> Predicted:
@@ -136,7 +157,8 @@ def _answer_here(
     features = answers.check_columns(request, settings.data, source.columns)
     answers.check_free(output, overwrite=settings.overwrite)
     some_rows = next(source.batches(tables.SOME_ROWS))
-    with runs.open_run(f"predict {request.model.name}", request.record.base.name) as run_id:
+    name = f"predict {request.model.name}"
+    with _warn_once_whole(called) as whole, runs.open_run(name, request.record.base.name) as run_id:
         runs.log_parameters(run_id, settings.model_dump())
         with answers.new_folder(output, overwrite=settings.overwrite) as folder:
             LOGGER.info(f"loading {request.model.uri}")
@@ -149,8 +171,9 @@ def _answer_here(
                 raise answers.none_scored(model, row, request.inputs, settings.data)
             record = make_record(settings, request, written, run_id)
             answers.write_manifest(output, folder, record)
+        whole.append(record)
         log_predictions(record, some_rows, called)
-    return Predicted(output=called, predictions=record)
+    return Predicted(output=called, logged=bool(whole), predictions=record)
 
 
 def _answer_in_spark(
@@ -160,12 +183,15 @@ def _answer_in_spark(
     from scrib_mlflow.engines.spark.tables import digest_rows, first_rows  # noqa: PLC0415
     from scrib_mlflow.predictions import spark  # noqa: PLC0415  # an extra
 
-    place = spark.output_place(settings.output, settings.data)
-    with spark.open_table(options, settings.data, settings.batch_rows) as frame:
+    place, name = spark.output_place(settings.output, settings.data), request.record.base.name
+    with (
+        _warn_once_whole(settings.output) as whole,
+        spark.open_table(options, settings.data, settings.batch_rows) as frame,
+    ):
         features = answers.check_columns(request, settings.data, tuple(frame.columns))
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
         digest, n_rows = digest_rows(frame)
-        with runs.open_run(f"predict {request.model.name}", request.record.base.name) as run_id:
+        with runs.open_run(f"predict {request.model.name}", name) as run_id:
             runs.log_parameters(run_id, settings.model_dump())
             LOGGER.info(f"loading {request.model.uri}, and {doing('spark', n_rows)}")
             answered = spark.with_answers(frame, features, request)
@@ -179,8 +205,9 @@ def _answer_in_spark(
                 raise answers.none_scored(model, row, request.inputs, settings.data)
             record = make_record(settings, request, written, run_id)
             spark.write_manifest(frame.sparkSession, place, record)
+            whole.append(record)
             log_predictions(record, some_rows, settings.output)
-    return Predicted(output=settings.output, predictions=record)
+    return Predicted(output=settings.output, logged=bool(whole), predictions=record)
 
 
 def _some_scored(written: answers.Written, n_rows: int) -> bool:
@@ -200,7 +227,7 @@ def make_record(
     """Return what an output says of itself."""
     n_rows = written.n_rows
     abstained = {reason: n for reason, n in sorted(written.reasons.items()) if reason}
-    source = str(settings.data)
+    source = shown(settings.data)
     data = DataRecord(source=source, digest=written.digest, n_rows=n_rows, n_used=n_rows)
     return Predictions(
         model_uri=request.model.uri,
@@ -228,8 +255,10 @@ def log_predictions(record: Predictions, some_rows: pd.DataFrame, output: str) -
     runs.log_metrics({"n_rows": float(record.n_rows), "abstention_rate": share, **counts})
     runs.set_tags(
         {runs.MODEL_URI: record.model_uri, "scrib.data_digest": record.data.digest},
-        f"{record.model_uri} answered {record.n_rows:,} rows of {record.data.source} into "
-        f"{output} and abstained on {percent(share)} of them.",
+        words.escaped(
+            f"{record.model_uri} answered {record.n_rows:,} rows of {record.data.source} into "
+            f"{shown(output)} and abstained on {percent(share)} of them."
+        ),
     )
     runs.log_texts_and_figures({"predictions.json": to_json(record)}, {})
 
@@ -244,6 +273,6 @@ def summary(done: Predicted) -> str:
             f"{record.model_uri} answered {record.n_rows:,} rows into {done.output}"
             + f": {files} parquet file{'s' * (files > 1)}" * (done.answers is None),
             f"It abstains on {percent(share)} of the rows{': ' if by_reason else ''}{by_reason}.",
-            f"logged to run {record.run_id}",
+            f"{'logged to' if done.logged else 'not all of it is logged to'} run {record.run_id}",
         ]
     )

@@ -10,6 +10,7 @@ from mlflow.models import infer_signature
 
 import scrib_mlflow
 from tests.clusters import begin, cluster, elsewhere, end, kill_worker
+from tests.conftest import PATIENCE
 from tests.models import CLASSES, FEATURES, draw_mixture
 
 pytestmark = pytest.mark.slow
@@ -102,7 +103,7 @@ def spark_options(found):
     return {"engine": "spark", "spark_options": found.options(**files)}
 
 
-def wait_for(folder, pattern, process, seconds=300):
+def wait_for(folder, pattern, process, seconds=PATIENCE):
     """Return the first file of a pattern as soon as it is there."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,8 +20,10 @@ from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 
 import scrib_mlflow
+from scrib_mlflow.cli import main
 from scrib_mlflow.errors import InvalidDataError, OutputError, ScribError
 from scrib_mlflow.predictions import answers as predictions
+from tests.conftest import PATIENCE
 from tests.models import CLASSES, FEATURES, draw_table
 
 SERVED = {
@@ -433,7 +436,7 @@ def test_a_run_that_is_ended_leaves_no_output_and_a_killed_one_its_folder(store)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": store}
     for sent, code, left in ((signal.SIGTERM, 143, 0), (signal.SIGKILL, -signal.SIGKILL, 1)):
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not [*Path().glob("out.partial-*/part-00001*")]:
             time.sleep(0.05)
         process.send_signal(sent)
@@ -447,3 +450,32 @@ def test_a_run_that_is_ended_leaves_no_output_and_a_killed_one_its_folder(store)
     assert names() == ["out", killed]
     scrib_mlflow.predict(made.model_uri, "rows.parquet", "other", key="name", batch_rows=100)
     assert pq.read_table("out").equals(pq.read_table("other"))
+
+
+@pytest.mark.parametrize("refused", ["INSERT ON metrics", "UPDATE ON runs", "INSERT ON datasets"])
+def test_a_whole_output_is_a_success_where_only_its_logging_fails(certified, refused, capsys):
+    file = Path(certified.removeprefix("sqlite:///"))
+    with sqlite3.connect(file) as database:  # a store that is full, or goes away at the end
+        words = "SELECT RAISE(ABORT, 'the store is full')"
+        database.execute(f"CREATE TRIGGER full BEFORE {refused} BEGIN {words}; END")
+    database.close()
+    options = ["--model_uri", "models:/base-scrib/1", "--data", "fresh.parquet", "--output", "out"]
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", *options])
+    told = capsys.readouterr()
+    assert ended.value.code == 0, told.err
+    assert "out is whole, but run" in told.err
+    assert "the store is full" in told.err
+    assert "not all of it is logged to run" in told.out
+    assert len(pd.read_parquet("out")) == 2000
+    assert "Traceback" not in told.err
+
+
+def test_an_error_before_the_output_is_whole_is_still_one(loose, rows, monkeypatch):
+    def fail(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(predictions, "write_manifest", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out")
+    assert names() == []

@@ -1,10 +1,12 @@
 """In which experiment a command's run stands."""
 
 import os
+import sqlite3
 
 import mlflow
 import pytest
 
+from scrib_mlflow.errors import StoreError
 from scrib_mlflow.registry import runs
 
 
@@ -64,3 +66,12 @@ def test_where_the_experiment_was_deleted_or_cannot_be_made_runs_stand_in_the_de
 
     monkeypatch.setattr(mlflow, "create_experiment", denied)
     assert experiment(open_one("other")) == "Default"
+
+
+def test_a_default_experiment_that_is_gone_is_told_with_what_to_set(store):
+    mlflow.search_experiments()  # the first use of a store makes the default one
+    with sqlite3.connect(store.removeprefix("sqlite:///")) as database:  # as in a workspace
+        database.execute("DELETE FROM experiments")
+    database.close()
+    with pytest.raises(StoreError, match=r"No Experiment with id=0 .*set MLFLOW_EXPERIMENT_NAME"):
+        open_one(classifier="")

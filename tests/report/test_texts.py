@@ -1,6 +1,10 @@
 """Words and metric names, within MLflow's limits."""
 
+import ast
+import html
 import re
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +18,7 @@ from scrib_mlflow.registry.runs import report_metrics
 from scrib_mlflow.report import words
 from scrib_mlflow.report.facts import Summary, class_table
 from scrib_mlflow.results import Check
-from scrib_mlflow.workflows import policy
+from scrib_mlflow.workflows import demo, policy
 
 NAMES = ["~", "a/b", "a:b", "A_B", "", ".", "..", "x" * 300, "größe", "n 1", "100%", "a\nb"]
 
@@ -150,3 +154,83 @@ def test_every_check_that_can_fail_has_words_for_a_refusal():
     source = Path(policy.__file__).read_text()
     names = {*re.findall(r'Check\(\s*"([a-z ]+)"', source)} - {"repeats"}
     assert names == set(words.REFUSALS)
+
+
+ODD = ("a|b", "<img src=x onerror=alert(1)>", "[click](http://x)", "*b* _i_ `c`", "line\nbreak")
+ODD += ("&lt;script&gt;", "# heading", "1. item", "> quote", "~~gone~~", "| --- |", "snake_case")
+
+
+def shown_as(text):
+    """Return what a reader of Markdown sees of a line: our own few rules, the other way round."""
+    plain = re.sub(r"\\([^a-zA-Z0-9\s])", r"\1", text)
+    return html.unescape(plain)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_class_s_name_is_text_in_a_note_whatever_its_signs(name):
+    report = report_of([name, "other"])
+    table = words.text_table(class_table(report, {name: 0.1}))
+    said = words.say("words.measured", fitted=False, rows=[1], above=[name], bounded=0, n_within=0)
+    text = words.note(
+        Summary(verdict=said, sentences=(name,), notes=(name,), tables=(table,), where="There.")
+    )
+    first, _, noted, *_ = text.splitlines()
+    wanted = " ".join(name.split("\n"))
+    assert shown_as(first) == f"{said} {wanted}"
+    assert shown_as(noted) == wanted
+    for line in (first, noted, *[row for row in text.splitlines() if "other" not in row]):
+        assert not re.search(r"<[a-z/!]|(?<!\\)[*`\[\]~]|(?<![\\\w])_|&(?!lt;|amp;)", line), line
+    assert not re.match(r"[#>]|\d+\.\s", noted)
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    columns = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}
+    assert len(columns) == 1
+
+
+@pytest.mark.parametrize("name", ["a`b", "``", "plain", "`x"])
+def test_a_name_in_code_ends_where_the_code_ends(name):
+    text = words.code(name)
+    fence = re.match("`+", text)[0]
+    inside = text[len(fence) : -len(fence)]
+    assert fence not in inside.strip()
+    assert inside.strip() == name
+
+
+HOSTILE = "a b$(touch x)`y`"
+
+
+def words_of(command):
+    """Return the words that a shell makes of a command."""
+    script = f"printf '%s\\0' {command}"
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, check=True, text=True)
+    return done.stdout.split("\0")[:-1]
+
+
+def test_every_command_that_is_printed_can_be_pasted_into_a_shell(
+    tmp_path, monkeypatch, calibrated
+):
+    monkeypatch.chdir(tmp_path)
+    record = calibrated.classifier
+    summary = words.calibration_summary(record, HOSTILE, "1", "candidate", "There.")
+    commands = [command for _, command in summary.steps if command.startswith(("python", "mlflow"))]
+    if not record.certified:
+        reasons = replace(words.calibration_facts(record), reasons=())
+        monkeypatch.setattr(words, "calibration_facts", lambda _: reasons)
+        summary = words.calibration_summary(record, HOSTILE, "1", "candidate", "There.")
+        commands = [command for _, command in summary.steps]
+    assert f"models:/{HOSTILE}/1" in words_of(commands[0])
+    assert f"models:/{HOSTILE}@candidate" in words_of(commands[1])
+    shown = words.scores_summary(record, f"runs:/{HOSTILE}", "There.").steps[1][1]
+    assert f"runs:/{HOSTILE}" in words_of(shown)
+    look = words.look("r", f"sqlite:///{HOSTILE}/m.db", "1").strip()[1:-1]
+    assert words_of(look)[-1] == f"sqlite:///{HOSTILE}/m.db"
+    decision = SimpleNamespace(
+        passed=True, champion="1", model_uri="models:/x/2", policy=SimpleNamespace(alias="champion")
+    )
+    ((_, back),) = words.way_back(decision, HOSTILE + "'\"")
+    *_, program = words_of(back)
+    (call,) = [node for node in ast.walk(ast.parse(program)) if getattr(node, "args", None)]
+    assert [each.value for each in call.args] == [HOSTILE + "'\"", "champion", "1"]
+    told = demo.summary(demo.Shown(Path(HOSTILE).absolute(), {}, "1", {}, "2")).splitlines()
+    assert words_of(told[-1].strip()) == ["rm", "-r", str(tmp_path / HOSTILE)]
+    assert words_of(told[-2].strip())[-1] == f"sqlite:///{tmp_path / HOSTILE}/mlflow.db"
+    assert list(tmp_path.iterdir()) == []

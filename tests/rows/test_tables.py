@@ -1,6 +1,10 @@
 """Tables: reading, digests, labels and features."""
 
+import threading
+from base64 import b64encode
 from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +15,7 @@ from mlflow.types import ColSpec, DataType, Schema
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
 from scrib_mlflow.records import Frame
 from scrib_mlflow.rows import tables
-from tests.models import read_table
+from tests.models import draw_table, read_table
 
 ROWS = pd.DataFrame(
     {"x": [1.5, 2.0, np.nan], "n": [1, 2, 3], "s": ["a", "b", "c"], "y": ["NA", "None", "01"]}
@@ -217,3 +221,43 @@ def test_columns_of_a_frame_that_are_numbers_are_read_as_text():
 def test_a_frame_that_no_file_could_hold_is_told_in_a_sentence(frame, words):
     with pytest.raises(InvalidDataError, match=words):
         tables.open_table("data", Frame(frame), None)
+
+
+class Files(BaseHTTPRequestHandler):
+    """A web server with a file, which it gives to those who know the password."""
+
+    def do_GET(self):
+        wanted = f"Basic {b64encode(b'u:p@w').decode()}"
+        content = Path("rows.csv").read_bytes()
+        known = self.headers["Authorization"] == wanted and self.path == "/a%20b/rows.csv?x=1"
+        short = self.path == "/short/rows.csv"
+        self.send_response(200 if known or short else 401)
+        self.send_header("Content-Length", str(len(content) + 9 * short))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def test_a_file_on_the_web_is_read_or_it_is_told_why_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = draw_table(40)
+    rows.to_csv("rows.csv", index=False)
+    server = HTTPServer(("127.0.0.1", 0), Files)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    place = f"127.0.0.1:{server.server_port}"
+    try:
+        found = read_table("data", f"http://u:p%40w@{place}/a%20b/rows.csv?x=1", "label")
+        pd.testing.assert_frame_equal(found, rows, check_dtype=False)
+        for uri, why in (
+            (f"http://u:no@{place}/a%20b/rows.csv?x=1", "401"),
+            (f"http://{place}/short/rows.csv", "the answer ended 9 bytes early"),
+        ):
+            with pytest.raises(InvalidDataError, match=f"cannot be downloaded: .*{why}"):
+                read_table("data", uri, "label")
+    finally:
+        server.shutdown()
+        server.server_close()
+    with pytest.raises(InvalidDataError, match=r"cannot be downloaded: .*refused"):
+        read_table("data", f"http://{place}/rows.csv", "label")

@@ -18,7 +18,7 @@ from scrib_mlflow.errors import ScribError
 from scrib_mlflow.records import seal
 from scrib_mlflow.registry.models import Stored, version_tags
 from scrib_mlflow.workflows.demo import serve
-from tests.conftest import using_copy
+from tests.conftest import PATIENCE, using_copy
 from tests.models import (
     CLASSES,
     FEATURES,
@@ -152,7 +152,7 @@ def test_it_is_served_as_json_and_without_this_package(both, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
         cwd=tmp_path,
     )
     assert alone.returncode == 0, alone.stderr
@@ -169,7 +169,7 @@ def test_it_is_served_over_http(both, tmp_path):
     rows = draw_mixture(40, seed=9)[FEATURES]
     with serve("models:/base-scrib/2", both, tmp_path / "server.log") as address:
         body = {"dataframe_split": rows.to_dict(orient="split"), "params": {"explain": True}}
-        answer = requests.post(f"{address}/invocations", json=body, timeout=60)
+        answer = requests.post(f"{address}/invocations", json=body, timeout=PATIENCE)
     assert answer.status_code == 200, answer.text
     check_answers(answer.json()["predictions"], expected_sets(read_record(2), rows))
 

@@ -13,6 +13,7 @@ import scrib_mlflow
 from scrib_mlflow import ScribError
 from scrib_mlflow.workflows import calibrate as calibrating, select as selecting
 from tests.conftest import using_copy
+from tests.fuzz import SIZES, broken_records, campaign, read_back
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, read_record
 
 POOL, LABELS = 4000, 700
@@ -482,3 +483,10 @@ def test_scrib_json_says_how_rows_were_drawn(certified_labels):
         *("run_id", "digest", "n_pool", "n_path", "n_open", "n_answered", "n_drawn"),
         *("n_unlabelled", "n_groups", "n_beyond"),
     ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_broken_selection_json_is_read_or_refused_in_a_line(size, selected_folder):
+    paths = sorted(selected_folder[0].rglob("selection.json"))
+    text = paths[0].read_text(encoding="utf-8")
+    campaign("selection.json", broken_records(text, size, seed=20), read_back)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from scrib_mlflow.engines.spark.session import reason
 from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
-from scrib_mlflow.messages import nearest
+from scrib_mlflow.messages import nearest, shown
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
 from scrib_mlflow.rows.tables import (
@@ -139,7 +139,7 @@ def read_table(
     return SparkTable(
         what=what,
         frame=frame,
-        record=DataRecord(source=place, digest=digest, n_rows=n, n_used=n),
+        record=DataRecord(source=shown(place), digest=digest, n_rows=n, n_used=n),
         label=label,
         labels=None if label is None else _distinct_labels(frame, what, label),
         key=named.get("key"),
