@@ -325,7 +325,7 @@ def _run(kind: type[Settings], module: str, values: Mapping[str, Any]) -> None:
         from mlflow.exceptions import MlflowException  # noqa: PLC0415
 
         if not isinstance(error, MlflowException | OSError):  # a defect of ours
-            traceback.print_exc()
+            click.echo(messages.shown(traceback.format_exc()), err=True)
             sys.exit(UNDECIDED)
         _fail(f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}", UNDECIDED)
     click.echo(workflow.summary(result))

@@ -111,7 +111,7 @@ def test_a_log_line_and_an_error_in_the_terminal_hide_secrets(monkeypatch):
     monkeypatch.setattr("scrib_mlflow.preflight.check", fail)
     command = ["plan", "--data", "x.csv", "--label", "y"]
     told = click.testing.CliRunner().invoke(cli.main, command)
-    assert told.exit_code == 1
+    assert told.exit_code == 3
     assert SECRET not in told.output
     assert "no host for postgresql://u:***@h/d" in told.output
 

@@ -34,6 +34,7 @@ from scrib_mlflow.errors import (
     InvalidLabelsError,
     MissingLabelsError,
     ScribError,
+    UnreadableDataError,
 )
 from scrib_mlflow.messages import nearest, progress, reason, shown
 from scrib_mlflow.records import DataRecord, Frame
@@ -124,7 +125,7 @@ def readable(named: str) -> Iterator[None]:
     except ScribError:
         raise
     except Exception as error:
-        raise InvalidDataError(f"{named} cannot be read: {reason(error)}") from error
+        raise UnreadableDataError(f"{named} cannot be read: {reason(error)}") from error
 
 
 def open_table(name: str, place: str, label: str | None) -> Source:
@@ -185,7 +186,7 @@ def _local(named: str, place: str, stack: ExitStack) -> Path:
         try:
             place = _download(place, folder)
         except Exception as error:  # each kind of store has errors of its own
-            raise InvalidDataError(f"{named} cannot be downloaded: {reason(error)}") from error
+            raise UnreadableDataError(f"{named} cannot be downloaded: {reason(error)}") from error
     return preflight.check_exists(named, place)
 
 

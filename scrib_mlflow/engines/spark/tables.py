@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F  # noqa: N812
 
 from scrib_mlflow.engines.spark.session import reason
-from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError
+from scrib_mlflow.errors import InvalidDataError, InvalidLabelsError, UnreadableDataError
 from scrib_mlflow.messages import nearest, shown
 from scrib_mlflow.records import DataRecord
 from scrib_mlflow.rows import hashes
@@ -48,7 +48,7 @@ def read(spark: SparkSession, what: str, place: str) -> DataFrame:
         why = str(error) if type(error) is ValueError else reason(error)
         if "PATH_NOT_FOUND" in str(error):
             why = f"it does not exist; a relative path is looked up in {Path.cwd()}"
-        raise InvalidDataError(f"{called} cannot be read: {why}") from error
+        raise UnreadableDataError(f"{called} cannot be read: {why}") from error
     frame = frame.drop(*filter(UNNAMED.fullmatch, frame.columns))
     if frame.isEmpty():
         raise InvalidDataError(f"{called} has no rows")
