@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -361,7 +362,7 @@ class SetCount(NamedTuple):
 
     members: tuple[int, ...]  # class indices
     n: int
-    n_held: int  # rows whose true class is a member
+    n_held: float  # rows whose true class is a member; NaN where nothing tells
 
 
 class RiskCoverage(NamedTuple):
@@ -395,17 +396,29 @@ def outcome_counts(answers: Answers) -> Ints:
     return np.bincount(code, minlength=4 * k).reshape(k, 4)
 
 
-def count_by_set(answers: Answers) -> list[SetCount]:
-    """Return every set that occurs, the most frequent first, the first to occur of equal ones."""
+def count_by_set(answers: Answers, others: Bools | None = None) -> list[SetCount]:
+    """Return every set that occurs, the most frequent first, the first to occur of equal ones.
+
+    Sets of other rows (m, k), without labels, are counted in place of these where there are any:
+    they hold the true class as often as the same sets here.
+    """
     first, code, count = _distinct(np.packbits(answers.sets, axis=1))
     n = len(answers.labels)
     held = np.bincount(code, answers.sets[np.arange(n), answers.labels], len(count))
-    return [
-        SetCount(
-            tuple(np.flatnonzero(answers.sets[first[i]]).tolist()), int(count[i]), int(held[i])
-        )
+    found = [
+        SetCount(_members(answers.sets[first[i]]), int(count[i]), float(held[i]))
         for i in np.lexsort((first, -count))
     ]
+    if others is None:
+        return found
+    rates = {each.members: each.n_held / each.n for each in found}
+    first, _, count = _distinct(np.packbits(others, axis=1))
+    named = [(_members(others[first[i]]), int(count[i])) for i in np.lexsort((first, -count))]
+    return [SetCount(members, n, n * rates.get(members, math.nan)) for members, n in named]
+
+
+def _members(row: Bools) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(row).tolist())
 
 
 def risk_coverage(answers: Answers) -> RiskCoverage:

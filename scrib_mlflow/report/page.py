@@ -7,7 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,14 @@ class ReportRows:
     table: str  # the file
     places: NDArray[np.int64] | None  # (n,) the number of each row in its table, from 0
     keys: NDArray[np.object_] | None  # (n,) what identifies each row
+    pool: NDArray[np.bool_] | None = (
+        None  # (m, k) sets of rows without labels, for which they stand
+    )
+
+    @property
+    def set_counts(self) -> list[SetCount]:
+        """Which sets occur, and how often."""
+        return reports.count_by_set(self.answers, self.pool)
 
 
 def number(value: float) -> str:
@@ -173,7 +181,7 @@ def draw(report: Report) -> dict[str, Figure]:
         return drawn
     answers = report.rows.answers
     drawn[CONFUSION] = figures.confusion_figure(reports.confusion_counts(answers), facts.asked)
-    drawn[SETS] = figures.sets_figure(reports.count_by_set(answers), facts.report.classes)
+    drawn[SETS] = figures.sets_figure(report.rows.set_counts, facts.report.classes)
     valid = reports.valid_rows(answers)
     if valid.any():
         scored = answers.scores[valid], answers.labels[valid]
@@ -225,7 +233,8 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
         )
         values |= {
             "n_invalid": int(np.count_nonzero(~reports.valid_rows(rows.answers))),
-            "sets": sets(reports.count_by_set(rows.answers)),
+            "sets": sets(rows.set_counts),
+            "n_rows": sum(each.n for each in rows.set_counts),
             "answers": answers,
             "confusion": dict(zip(names, counts.tolist(), strict=True)),
             "examples": examples(rows, report.rule, facts.report.classes),
@@ -254,12 +263,17 @@ def calibration_report(
     table = tables.data if parts.certify is None or tables.certify is None else tables.certify
     shown = rows.sample(shown_rows(len(record.classes)), by_class=False)
     named = name_classes(record.rule, shown.scores)
+    pool = None
+    if parts.selected is not None:
+        some = parts.selected.open_rows.sample(shown_rows(len(record.classes)), by_class=False)
+        pool = make_sets(record.rule, some.scores)
+    made = _page_rows(shown, make_sets(record.rule, shown.scores), named, table)
     return Report(
         title=f"calibrate: {name}",
         facts=words.calibration_facts(record),
         sentences=tuple(words.say_each("words.sampled", sample=shown, n_rows=rows.n_rows)),
         rule=record.rule,
-        rows=_page_rows(shown, make_sets(record.rule, shown.scores), named, table),
+        rows=replace(made, pool=pool),
         made_from=_made_from(record, {}, run_id, parameters),
         parameters=_parameters(parameters),
     )

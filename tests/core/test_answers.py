@@ -151,3 +151,14 @@ def test_there_are_no_examples_where_nothing_abstains():
     certain = np.zeros_like(answers.sets)
     certain[:, 1] = True
     assert len(choose_examples(answers._replace(sets=certain), 5)) == 0
+
+
+def test_sets_of_rows_without_labels_hold_the_true_class_as_often_as_the_same_sets_elsewhere():
+    sets = np.array([[1, 0], [1, 0], [1, 1], [0, 0]], dtype=np.bool_)
+    labels = np.array([0, 1, 1, 0], dtype=np.int32)
+    answers = Answers(np.zeros((4, 2)), labels, sets, sets)
+    others = np.array([[1, 1]] * 6 + [[1, 0]] * 3 + [[0, 1]], dtype=np.bool_)
+    found = count_by_set(answers, others)
+    assert found[:2] == [((0, 1), 6, 6.0), ((0,), 3, 1.5)]
+    assert found[2][:2] == ((1,), 1)
+    assert math.isnan(found[2].n_held)

@@ -15,6 +15,7 @@ from scrib_mlflow.workflows import calibrate as calibrating, select as selecting
 from tests.conftest import using_copy
 from tests.fuzz import SIZES, broken_records, campaign, read_back
 from tests.models import CLASSES, FEATURES, draw_mixture, fit_pipeline, read_record
+from tests.pages import read_tables
 
 POOL, LABELS = 4000, 700
 CALIBRATE = {"label": "label", "certify_data": "back.parquet"}
@@ -196,6 +197,16 @@ def test_abstention_and_sets_are_those_of_the_open_pool(certified_labels):
         estimated = record.certify_report.by_class[name].abstention_rate
         assert estimated == pytest.approx(true, abs=0.08)
     assert record.certify_report.candidate_coverage > 0.85
+    page = Path(
+        mlflow.artifacts.download_artifacts(
+            run_id=certified_labels.run_id, artifact_path="report.html"
+        )
+    ).read_text(encoding="utf-8")
+    (sets,) = [each for each in read_tables(page) if each[0][0] == "set"]
+    counts = {row[0]: int(row[1].replace(",", "")) for row in sets[1:]}
+    n_open = record.selection.n_open
+    assert sum(counts.values()) == n_open
+    assert counts["one class: certain"] == round((1 - measured) * n_open)
 
 
 def test_version_and_gate_say_how_rows_were_drawn(certified_labels):
@@ -304,7 +315,7 @@ def test_options_are_as_they_were_fixed(chosen):
     ):
         with pytest.raises(ScribError, match=said):
             calibrate(chosen.run_id, **options)
-    with pytest.raises(ScribError, match="no run of select"):
+    with pytest.raises(ScribError, match="must be a run of select"):
         calibrate("0" * 32)
     done = calibrate(chosen.run_id, risk_targets=0.05, registered_model_name="chosen")
     assert done.name == "chosen"
