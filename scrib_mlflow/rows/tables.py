@@ -99,7 +99,10 @@ class Source:
         with readable(self.name):
             for file in files.get_fragments():
                 for group in file.split_by_row_group():
-                    yield from (part for part in group.to_batches(**wanted) if part.num_rows)
+                    for part in group.to_batches(**wanted):
+                        part.validate(full=True)  # text that is none would be noticed late
+                        if part.num_rows:
+                            yield part
 
     def take(
         self, row_numbers: NDArray[np.int64], columns: Sequence[str] | None = None
