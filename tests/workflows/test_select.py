@@ -203,6 +203,7 @@ def test_abstention_and_sets_are_those_of_the_open_pool(certified_labels):
             run_id=certified_labels.run_id, artifact_path="report.html"
         )
     ).read_text(encoding="utf-8")
+    assert "each as often as it stands for rows of the pool" in page
     (sets,) = [each for each in read_tables(page) if each[0][0] == "set"]
     counts = {row[0]: int(row[1].replace(",", "")) for row in sets[1:]}
     n_open = record.selection.n_open
