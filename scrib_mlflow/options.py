@@ -133,6 +133,7 @@ class Select(Settings):
     group_test: GroupTestName = "approximate"
     max_group_rows: Positive | None = None
     key: str | None = None
+    duplicates: Literal["keep", "drop"] = "keep"
     allow_overlap: bool = False
     waive: Names = ()
     max_class_abstention: Rates | None = None
@@ -401,6 +402,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "is registered all the same",
         "duplicates": "certify rows that equal another one in all columns: keep, where they are "
         "further cases; drop, where they are copies",
+        "select.duplicates": "rows of pool that equal another one in all columns: keep, where they "
+        "are further cases; drop, where they are copies",
         "allow_overlap": "accept rows that the run of the model has logged as its training rows",
         "gate.allow_overlap": "accept data that the version was fitted or certified on, or that "
         "its model was trained on; a tag records it",
@@ -517,6 +520,8 @@ UNSET = {  # what happens without a value
     "evaluate.group": "calibrate's, if data has it",
     "gate.group": "calibrate's, if data has it",
     "group_cap": "the median of the fit rows' groups, for the class with the fewest",
+    "select.group_cap": "the median of the groups that draw the path, for the class with the "
+    "fewest rows by the model's own answers",
     "gate.group_cap": "the version's",
     "gate.group_test": "the version's",
     "max_group_rows": "none; group_cap applies",

@@ -207,9 +207,9 @@ OPTIONS = {
     "Select": """
         model_uri data label pool rows output format risk_targets overall_target risk_groups
         confidence rule answers path_fraction group group_cap group_test max_group_rows key
-        allow_overlap waive max_class_abstention classes scores_from score_transform max_invalid
-        penalty chance_weight size_weight empty_weight error_weight seed max_fit_rows batch_rows
-        engine spark_options
+        duplicates allow_overlap waive max_class_abstention classes scores_from score_transform
+        max_invalid penalty chance_weight size_weight empty_weight error_weight seed max_fit_rows
+        batch_rows engine spark_options
     """,
     "Gate": """
         model_uri alias data label evidence risk_targets overall_target risk_groups confidence waive

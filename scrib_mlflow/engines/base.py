@@ -125,36 +125,49 @@ def report_selected(
     """Measure a rule where only some rows of a pool were labelled.
 
     How often it abstains and with which sets needs no labels: all open rows of the pool tell. Rates
-    by class are of labelled rows, weighted to stand for the pool; counts and bounds of those drawn.
+    by class are of labelled rows, weighted to stand for the pool; counts and bounds of those drawn,
+    where a row without a label is an error of every class that it could be. A risk is the higher of
+    both: one counts such rows, the other those that only a rule outside the path answers.
     """
     how = rule, classes, confidence, group_test, risk_groups
+    certify, codes = selected.drawn, selected.drawn.group_codes()
     unlabelled = np.zeros_like(selected.open_rows.labels)
     pool = report_rule(replace(selected.open_rows, labels=unlabelled, groups=None), *how)
     whole = report_rule(selected.stand_ins, *how)
-    drawn = report_rule(selected.labelled, *how)
-    names = ("n", "n_certain", "n_wrong", "risk_upper", "risk_upper_kl")
+    wanted = replace(ANY_TARGET, risk_groups=group_targets(risk_groups or {}))
+    constraints = make_constraints(wanted, classes)
+    tested = Testing(codes, group_test, None)
+    tally = tally_blocks(certify.sets_of(rule), certify.labels, constraints, len(classes), tested)
+    certificate = make_certificate(tally, constraints, classes, level=1 - confidence)
+    claims = {claim.name: claim for claim in certificate.claims}
+    overall = claims[overall_name(classes)]
 
-    def counted(
-        reports: Mapping[str, ClassReport], counts: Mapping[str, ClassReport]
-    ) -> dict[str, ClassReport]:
+    def counted(reports: Mapping[str, ClassReport]) -> dict[str, ClassReport]:
         return {
-            name: replace(each, **{of: getattr(counts[name], of) for of in names})
+            name: replace(
+                each,
+                **{of: getattr(claims[name], of) for of in ("n", "n_certain", "n_wrong")},
+                risk=float(np.fmax(each.risk, claims[name].risk)),
+                risk_upper=claims[name].risk_upper,
+                risk_upper_kl=NAN if codes is not None else claims[name].risk_upper_kl,
+            )
             for name, each in reports.items()
         }
 
     return replace(
         whole,
-        n=drawn.n,
-        n_certain=drawn.n_certain,
-        n_wrong=drawn.n_wrong,
-        overall_risk_upper=drawn.overall_risk_upper,
+        n=overall.n,
+        n_certain=overall.n_certain,
+        n_wrong=overall.n_wrong,
+        overall_risk=float(np.fmax(whole.overall_risk, overall.risk)),
+        overall_risk_upper=overall.risk_upper,
         abstention_rate=pool.abstention_rate,
         chance_ambiguity=pool.chance_ambiguity,
         size_ambiguity=pool.size_ambiguity,
         empty_rate=pool.empty_rate,
         mean_candidates=pool.mean_candidates,
-        by_class=counted(whole.by_class, drawn.by_class),
-        by_risk_group=counted(whole.by_risk_group, drawn.by_risk_group),
+        by_class=counted(whole.by_class),
+        by_risk_group=counted(whole.by_risk_group),
     )
 
 
@@ -307,8 +320,8 @@ class SelectedRows:
     group_test: GroupTest | None
     path_rows: Scored  # of the pool, that drew the path
     open_rows: Scored  # the others, labelled or not
-    labelled: Scored  # those that were drawn and have a label
-    stand_ins: Scored  # these and fit rows that no rule answers, weighted to stand for the pool
+    drawn: Scored  # of these, to be labelled
+    stand_ins: Scored  # those with a label and fit rows that no rule answers, weighted as the pool
     shown: Scored  # stand-ins, each as often as its weight says: for figures
     unscored: Unscored | None
 

@@ -83,6 +83,11 @@ def metrics(selection: Selection) -> Mapping[str, float]:
     }
 
 
+def repeated(n: int, n_pool: int) -> str:
+    """Return what to do about rows of the pool that equal another one."""
+    return say("selection.repeated", n=n, n_pool=n_pool)
+
+
 def without_label(n: int, n_drawn: int) -> str:
     """Return what becomes of rows that came back without a label."""
     return say("selection.without_label", n=n, n_drawn=n_drawn)

@@ -315,9 +315,9 @@ def calibration_summary(
     return replace(summary, notes=summary.notes[:1])
 
 
-def repeated(n_repeated: int, n: int) -> str:
+def repeated(n_repeated: int, n: int, *, drawn: bool = False) -> str:
     """Return what to do about certify rows that equal another one."""
-    return say("words.repeated", n_repeated=n_repeated, n=n)
+    return say("words.repeated", n_repeated=n_repeated, n=n, drawn=drawn)
 
 
 def scores_summary(record: SetClassifier, uri: str, where: str) -> Summary:

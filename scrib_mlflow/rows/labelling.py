@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
@@ -34,20 +34,26 @@ def digest(content: bytes) -> str:
 
 
 def check_format(
-    rows: pd.DataFrame, inputs: Sequence[str], schema: Schema | None, key: str | None, kind: Format
+    rows: pd.DataFrame,
+    inputs: Sequence[str],
+    schema: Schema | None,
+    named: Sequence[str],  # columns of a key and of groups
+    kind: Format,
 ) -> None:
     """Raise unless rows read from a csv are the same: labels come back in one, or in parquet."""
     if kind == "parquet":
         return
+    written = pd.DataFrame(_values(rows)) if kind == "label_studio" else rows
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILES["csv"]
-        rows.to_csv(path, index=False)
+        written.to_csv(path, index=False)
         source = tables.open_table("rows", str(path), None)
         again = source.take(np.arange(len(rows)), source.columns)
-    columns = [*inputs] if key is None else [key, *inputs]
-    for name in columns:
-        one = _hashes(rows[[name]], schema if name in inputs else None, keyed=name == key)
-        other = _hashes(again[[name]], schema if name in inputs else None, keyed=name == key)
+    for name in [*dict.fromkeys([*named, *inputs])]:
+        one, other = (
+            _hashes(each[[name]], schema if name in inputs else None, keyed=name in named)
+            for each in (rows, again)
+        )
         if not np.array_equal(one, other):
             raise InvalidDataError(
                 f"column {name!r} of pool does not survive a csv, so its rows could not be told "
@@ -96,17 +102,11 @@ def _write_tasks(
     A task holds its columns one by one, so that they come back in the csv that Label Studio
     exports, and once more together, as a table to be shown; a single text is shown as it is.
     """
-    plain = json.loads(rows.to_json(orient="records", date_format="iso", double_precision=15))
-    exact = rows.astype(object).where(rows.notna(), None).to_dict(orient="records")
     text = len(shown) == 1 and shown[0].isidentifier() and _is_text(rows[shown[0]])
-    tasks = []
-    for one, other in zip(exact, plain, strict=True):
-        # floats bit for bit; what JSON lacks, such as times, as pandas writes it
-        data = {
-            name: value if isinstance(value, str | int | float | bool | None) else other[name]
-            for name, value in one.items()
-        }
-        tasks.append({"data": data if text else {**data, "row": {n: data[n] for n in shown}}})
+    tasks = [
+        {"data": data if text else {**data, "row": {n: data[n] for n in shown}}}
+        for data in _values(rows)
+    ]
     (folder / FILES["label_studio"]).write_text(
         json.dumps(tasks, ensure_ascii=False), encoding="utf-8"
     )
@@ -118,6 +118,19 @@ def _write_tasks(
         f'choice="single" required="true">\n{choices}\n  </Choices>\n</View>\n',
         encoding="utf-8",
     )
+
+
+def _values(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows as JSON has them: floats bit for bit, what it lacks as pandas writes it."""
+    plain = json.loads(rows.to_json(orient="records", date_format="iso", double_precision=15))
+    exact = rows.astype(object).where(rows.notna(), None).to_dict(orient="records")
+    return [
+        {
+            str(name): value if isinstance(value, str | int | float | bool | None) else other[name]
+            for name, value in one.items()
+        }
+        for one, other in zip(exact, plain, strict=True)
+    ]
 
 
 def _is_text(values: pd.Series) -> bool:

@@ -98,6 +98,8 @@ def run(settings: Calibrate) -> Calibration:
         settings = selected.with_selected(settings, drawn)
     check_options(settings)
     base = find_base(settings.model_uri)
+    if drawn is not None:
+        selected.check_base(base, drawn)
     name = settings.registered_model_name or f"{base.name}-scrib"
     if base.uri:
         with stores.short_waits():
@@ -180,7 +182,9 @@ def _warn_of_leakage(settings: Calibrate, data: TableLike, parts: engines.Calibr
     if parts.certify is None:
         return
     if parts.n_repeated:
-        LOGGER.warning(words.repeated(parts.n_repeated, parts.certify.n_rows))
+        LOGGER.warning(
+            words.repeated(parts.n_repeated, parts.certify.n_rows, drawn=parts.selected is not None)
+        )
     if settings.mode == "certified" and settings.group is None and parts.selected is None:
         inputs = () if parts.tried is None else parts.tried.features.columns
         leakage.hint_at_groups(data, inputs)

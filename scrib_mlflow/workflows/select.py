@@ -97,6 +97,7 @@ def run(settings: Select) -> Selected:
     """Do what `select` does."""
     alike = calibrate.as_calibrate(settings)
     calibrate.check_options(alike)
+    _check_label(settings, _named(settings))
     output = _check_output(settings)
     base = calibrate.find_base(settings.model_uri)
     with ExitStack() as stack:
@@ -115,7 +116,8 @@ def run(settings: Select) -> Selected:
         LOGGER.info(doing(settings.engine, sum(table.record.n_rows for table in tables.all())))
         request = replace(calibrate.rows_request(alike), certify=False)
         parts = engine.make_parts(tables, model, base.uri, example, request)
-        pool = _pool(parts)
+        pool = _pool(parts, settings)
+        parts = replace(parts, path=pool)
         _check_apart(parts.fit, pool)
         inputs = () if parts.tried is None else tuple(map(str, parts.tried.features.columns))
         _check_columns(settings, inputs, pool_table, schema)
@@ -128,7 +130,7 @@ def run(settings: Select) -> Selected:
         name = labelling.RETURNED.get(settings.format, labelling.FILES[settings.format])
         rows = engine.read_again(pool_table, drawn.open_rows.take(drawn.chosen), columns)
         with answers.new_folder(output, overwrite=False) as folder:
-            labelling.check_format(rows, inputs, schema, settings.key, settings.format)
+            labelling.check_format(rows, inputs, schema, _named(settings), settings.format)
             labelling.write(
                 folder,
                 _in_order(rows, settings),
@@ -161,18 +163,26 @@ def _check_output(settings: Select) -> Path:
 
 
 def _read(engine: engines.Engine[Any], settings: Select) -> tuple[Any, Any]:
-    """Read the labelled rows and the pool."""
-    group = {"group": settings.group}
-    data = engine.read_table("data", settings.data, settings.label, **group)
-    named = group | {"key": settings.key}
+    """Read the labelled rows, which may have keys as well, and the pool."""
+    named = {"key": settings.key, "group": settings.group}
+    data = engine.read_table("data", settings.data, settings.label, optional=("key",), **named)
     return data, engine.read_table("pool", settings.pool, None, **named)
 
 
-def _pool(parts: engines.CalibrationRows) -> Scored:
-    """Return the rows of the pool."""
-    if parts.path is None:
+def _pool(parts: engines.CalibrationRows, settings: Select) -> Scored:
+    """Return the rows of the pool, one of each where others are copies.
+
+    A copy of a row that is drawn would count its errors twice, or have a part in the path.
+    """
+    pool = parts.path
+    if pool is None:
         raise InvalidDataError("pool has no rows")
-    return parts.path
+    n_repeated = pool.count_repeated()
+    if n_repeated and settings.duplicates == "drop":
+        return pool.take(pool.distinct())
+    if n_repeated:
+        LOGGER.warning(report.repeated(n_repeated, pool.n_rows))
+    return pool
 
 
 def _check_apart(fit: Scored, pool: Scored) -> None:
@@ -191,6 +201,13 @@ def _check_apart(fit: Scored, pool: Scored) -> None:
             f"{overlap.n_shared:,} of the {overlap.n_rows:,} rows of pool stand in data as well, "
             f"where about {overlap.expected * overlap.n_rows:,.0f} would by chance; {advice}"
         )
+    if fit.keys is not None and pool.keys is not None:
+        shared = count_shared(fit.keys, pool.keys)
+        if shared:
+            raise InvalidDataError(
+                f"{shared:,} rows of pool have the key of a row in data, so they are the same "
+                f"rows; {advice}. If the keys of data mean other rows, drop that column there"
+            )
     if fit.groups is None or pool.groups is None:
         return
     shared = count_shared(fit.groups, pool.groups)
@@ -206,6 +223,14 @@ def _named(settings: Select) -> list[str]:
     return [name for name in (settings.key, settings.group) if name is not None]
 
 
+def _check_label(settings: Select, columns: Sequence[str]) -> None:
+    """Raise where a column that is handed out has the name of the one to fill in."""
+    if settings.label in columns:
+        raise InvalidSettingsError(
+            f"label is {settings.label!r}, which is a column of pool that is handed out"
+        )
+
+
 def _check_columns(
     settings: Select, inputs: Sequence[str], pool: TableLike, schema: Schema | None
 ) -> None:
@@ -215,13 +240,10 @@ def _check_columns(
             "key is missing: rows that hold only scores are known again by a column that "
             "identifies them, as the scores are not handed out"
         )
-    if settings.label in {*inputs, *_named(settings)}:
-        raise InvalidSettingsError(
-            f"label is {settings.label!r}, which is a column of pool that is handed out"
-        )
+    _check_label(settings, inputs)
     some = pool.some_rows()
     wanted = [*dict.fromkeys([*_named(settings), *inputs])]
-    labelling.check_format(some[wanted], inputs, schema, settings.key, settings.format)
+    labelling.check_format(some[wanted], inputs, schema, _named(settings), settings.format)
 
 
 class Drawn(NamedTuple):
@@ -244,7 +266,7 @@ def _draw(
     classes = parts.classes
     sample = engines.sorted_sample(parts.fit, settings.max_fit_rows, by_class=True)
     alike = fitting.with_rule(alike, sample.scores)
-    names = pool.table.identities()
+    names = pool.table.identities()[pool.places]
     draws = split_pool(names, settings.path_fraction, settings.seed, pool.groups)
     path_rows, open_rows = pool.take(draws), pool.take(~draws)
     if path_rows.scorable().n_rows < 2:
@@ -343,7 +365,7 @@ def _fix(
         path=drawn.path,
         group_test=drawn.group_test,
         fit_data=parts.fit_data,
-        pool_data=_pool(parts).record,
+        pool_data=replace(open_rows.record, n_used=drawn.path_rows.n_rows + open_rows.n_rows),
         rows_digest=labelling.digest(file.getvalue()),
         n_path=drawn.path_rows.n_rows,
         n_open=open_rows.n_rows,
@@ -390,8 +412,9 @@ def _log(
     text = to_json(selection)
     part = {"fit": parts.fit, "path": drawn.path_rows}
     known = {name: hashes.thin(rows.cases()) for name, rows in part.items()}
-    if drawn.path_rows.keys is not None:
-        known["path keys"] = hashes.thin(drawn.path_rows.keys)
+    for name, rows in part.items():
+        if rows.keys is not None:
+            known[f"{name} keys"] = hashes.thin(rows.keys)
     runs.log_row_hashes(known)
     runs.log_bytes(kept, ROWS)
     figures = {"figures/labels.png": report.curve_figure(selection)}

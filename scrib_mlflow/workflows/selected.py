@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scrib_mlflow.core.certificate.overlap import count_shared
 from scrib_mlflow.core.certificate.selection import answered_rows, resample
 from scrib_mlflow.core.certificate.split import order_rows
+from scrib_mlflow.core.inputs import mix
 from scrib_mlflow.engines.base import CalibrationRows, SelectedRows, SmokeTest, Tables
 from scrib_mlflow.engines.local import TRIED_ROWS
 from scrib_mlflow.errors import (
@@ -28,8 +29,8 @@ from scrib_mlflow.errors import (
     ScribError,
 )
 from scrib_mlflow.messages import nearest
-from scrib_mlflow.options import Calibrate
-from scrib_mlflow.records import SelectionRecord, seal
+from scrib_mlflow.options import Calibrate, Select
+from scrib_mlflow.records import Base, SelectionRecord, seal
 from scrib_mlflow.registry import runs
 from scrib_mlflow.report import selection as selection_words
 from scrib_mlflow.results import Selection, from_json
@@ -77,6 +78,8 @@ def read_selection(run_id: str) -> Drawn:
 def with_selected(settings: Calibrate, drawn: Drawn) -> Calibrate:
     """Return the options that were fixed when the rows were drawn, with this command's own."""
     fixed = Calibrate.model_validate(drawn.selection.settings)
+    # an alias may have moved since; scores and path are those of the version that it meant
+    fixed = fixed.model_copy(update={"model_uri": drawn.selection.base.uri or None})
     given = settings.model_dump(exclude_defaults=True)
     known = fixed.model_dump()
     if settings.certify_data is None:
@@ -84,6 +87,10 @@ def with_selected(settings: Calibrate, drawn: Drawn) -> Calibrate:
             "certify_data is missing; with selection it is the rows that were drawn, with labels"
         )
     for name in sorted(given.keys() - OWN - {"batch_rows"}):
+        if name not in Select.model_fields or name == "data":
+            raise InvalidSettingsError(
+                f"{name} does not go with selection, which says what each row is for; leave it out"
+            )
         if given[name] != known[name]:
             raise InvalidSettingsError(
                 f"{name} was fixed when the rows were drawn, as {known[name]!r}; leave it out, or "
@@ -91,6 +98,15 @@ def with_selected(settings: Calibrate, drawn: Drawn) -> Calibrate:
             )
     own = {name: getattr(settings, name) for name in OWN}
     return fixed.model_copy(update=own)
+
+
+def check_base(base: Base, drawn: Drawn) -> None:
+    """Raise where the name of the model that scored the pool means another one now."""
+    if base != drawn.selection.base:
+        raise InvalidSettingsError(
+            f"{base.uri} is not the model that scored the pool: it was registered anew since, so "
+            "the path is not about its scores; select anew"
+        )
 
 
 def read_labelled(settings: Calibrate, drawn: Drawn) -> Tables[Table]:
@@ -188,7 +204,7 @@ def _selected(
         group_test=selection.group_test,
         path_rows=path,
         open_rows=open_rows,
-        labelled=labelled,
+        drawn=certify,
         stand_ins=stand_ins,
         shown=replace(stand_ins.at(numbers), weights=None),
         unscored=selection.unscored,
@@ -278,6 +294,9 @@ def _match(drawn: Drawn, table: Table, features: pd.DataFrame | None) -> NDArray
         if sums is None:
             raise InvalidSettingsError("rows without inputs come back by key, which is missing")
         names, given = wanted, sums
+        if table.groups is not None:  # equal rows of two groups are two rows
+            names = mix(names) + rows["group"].to_numpy(np.uint64)
+            given = mix(given) + table.groups
     else:
         names, given = rows["key"].to_numpy(np.uint64), table.keys
     # equal rows are told apart by their number among those that are equal

@@ -11,6 +11,7 @@ from scipy import stats
 
 import scrib_mlflow
 from scrib_mlflow import ScribError
+from scrib_mlflow.registry import runs
 from scrib_mlflow.workflows import calibrate as calibrating, select as selecting
 from tests.conftest import using_copy
 from tests.fuzz import SIZES, broken_records, campaign, read_back
@@ -202,6 +203,7 @@ def test_abstention_and_sets_are_those_of_the_open_pool(certified_labels):
             run_id=certified_labels.run_id, artifact_path="report.html"
         )
     ).read_text(encoding="utf-8")
+    assert "each as often as it stands for rows of the pool" in page
     (sets,) = [each for each in read_tables(page) if each[0][0] == "set"]
     counts = {row[0]: int(row[1].replace(",", "")) for row in sets[1:]}
     n_open = record.selection.n_open
@@ -299,6 +301,24 @@ def test_a_row_without_a_label_counts_as_an_error_of_every_class_it_could_be(cho
         tail = stats.binom.cdf(claim.n_wrong, claim.n_certain, claim.target)
         assert claim.p_value == pytest.approx(tail)
         assert claim.n_tested is None
+        counted = record.certify_report.by_class[claim.name]
+        assert (counted.n_certain, counted.n_wrong) == (claim.n_certain, claim.n_wrong)
+        assert counted.risk >= claim.risk - 1e-12
+        if record.certified:  # else the rule may answer rows of the kind that was not drawn
+            assert counted.risk == pytest.approx(claim.risk)
+        bound = stats.beta.ppf(0.95, claim.n_wrong + 1, claim.n_certain - claim.n_wrong)
+        assert counted.risk_upper == pytest.approx(bound)
+        logged = mlflow.get_run(done.run_id).data.metrics[f"risk_upper/{claim.name}"]
+        assert logged == pytest.approx(bound)
+    wrong = (
+        single
+        & ~sets[
+            np.arange(len(rows)),
+            rows["label"].map({name: j for j, name in enumerate(CLASSES)}).fillna(0).astype(int),
+        ]
+    )
+    assert record.certify_report.n_wrong == (wrong | (single & unknown)).sum()
+    assert record.certify_report.overall_risk >= (wrong | (single & unknown)).sum() / single.sum()
     printed = calibrating.summary(done)
     assert "counts as an error of every class that it could be" in printed
     if record.certified:
@@ -310,7 +330,9 @@ def test_options_are_as_they_were_fixed(chosen):
     for options, said in (
         ({"risk_targets": 0.2}, "risk_targets was fixed when the rows were drawn, as 0.05"),
         ({"seed": 4}, "seed was fixed"),
-        ({"data": "few.parquet"}, "data was fixed"),
+        ({"data": "few.parquet"}, "data does not go with selection"),
+        ({"path_data": "pool.parquet"}, "path_data does not go with selection"),
+        ({"model_uri": "models:/base/2"}, "model_uri was fixed .* as 'models:/base/1'"),
         ({"certify_data": None}, "certify_data is missing"),
     ):
         with pytest.raises(ScribError, match=said):
@@ -426,6 +448,115 @@ def test_whole_groups_are_drawn_and_certified_as_such(mixture_folder, tmp_path):
             calibrate(chosen.run_id)
 
 
+def test_equal_rows_of_two_groups_come_back_in_any_order(mixture_folder, tmp_path):
+    with using_copy(mixture_folder, tmp_path):
+        write_rows(groups=60)
+        half = pd.read_parquet("pool.parquet").drop(columns="id").head(POOL // 2)
+        twice = pd.concat([half, half.assign(patient=half["patient"] + " again")])
+        twice.to_parquet("pool.parquet", index=False)
+        chosen = select(group="patient", rows=1200, risk_targets=0.1, key=None)
+        rows = pd.read_parquet("to_label/rows.parquet")
+        assert rows.duplicated(FEATURES).any()
+        truth = pd.read_parquet("truth.parquet")[[*FEATURES, "label"]]
+        back = rows.drop(columns="label").merge(truth, on=FEATURES).sample(frac=1, random_state=1)
+        back.to_parquet("back.parquet", index=False)
+        assert calibrate(chosen.run_id).classifier.certificate.n_groups > 0
+        back["patient"] = back["patient"].iloc[0]
+        back.to_parquet("back.parquet", index=False)
+        with pytest.raises(ScribError, match=r"rows that were drawn: .* missing"):
+            calibrate(chosen.run_id)
+
+
+def test_an_alias_that_moves_changes_nothing_about_a_selection(pools):
+    client = mlflow.MlflowClient()
+    client.set_registered_model_alias("base", "prod", "1")
+    given = {"key": "id", "rows": LABELS, "output": "to_label", "risk_targets": 0.05}
+    chosen = scrib_mlflow.select(
+        "models:/base@prod", "few.parquet", "label", "pool.parquet", **given
+    )
+    label_rows()
+    register_other(client)
+    client.set_registered_model_alias("base", "prod", "2")
+    done = calibrate(chosen.run_id)
+    assert done.classifier.certified
+    assert done.classifier.base.uri == "models:/base/1"
+    client.delete_registered_model_alias("base", "prod")
+    client.delete_registered_model("base")
+    register_other(client)
+    with pytest.raises(ScribError, match="is not the model that scored the pool"):
+        calibrate(chosen.run_id, registered_model_name="other")
+
+
+def register_other(client):
+    """Register a classifier with the same inputs and classes that gives other scores."""
+    model = fit_pipeline(draw_mixture(100, seed=5))
+    inputs = draw_mixture(5, seed=6)[FEATURES]
+    with mlflow.start_run():
+        mlflow.sklearn.log_model(
+            model,
+            name="model",
+            signature=mlflow.models.infer_signature(inputs, model.predict(inputs)),
+            registered_model_name="base",
+            pip_requirements=["scikit-learn"],
+            serialization_format="cloudpickle",
+        )
+
+
+def test_copies_in_a_pool_are_told_and_dropped_where_asked(pools, caplog):
+    pool = pd.read_parquet("pool.parquet").drop(columns="id")
+    pd.concat([pool, pool]).to_parquet("pool.parquet", index=False)
+    chosen = select(key=None, rows=1500)
+    assert "4,000 of the 8,000 rows of the pool repeat another one" in caplog.text
+    rows = pd.read_parquet("to_label/rows.parquet")
+    assert rows.duplicated(FEATURES).any()
+    truth = pd.read_parquet("truth.parquet")[[*FEATURES, "label"]]
+    rows.drop(columns="label").merge(truth, on=FEATURES).to_parquet("back.parquet")
+    done = calibrate(chosen.run_id)
+    told = "nothing is proved: select anew with duplicates=drop"
+    assert told in caplog.text
+    assert told in calibrating.summary(done)
+    chosen = select(key=None, rows=1500, duplicates="drop", output="once")
+    rows = pd.read_parquet("once/rows.parquet")
+    assert len(rows) == 1500
+    assert not rows.duplicated(FEATURES).any()
+    assert chosen.selection.n_path + chosen.selection.n_open == POOL
+    rows.drop(columns="label").merge(truth, on=FEATURES).to_parquet("back.parquet")
+    assert calibrate(chosen.run_id).classifier.n_repeated == 0
+
+
+def test_groups_that_a_csv_would_not_give_back_are_refused_before_anybody_labels(
+    mixture_folder, tmp_path
+):
+    with using_copy(mixture_folder, tmp_path):
+        write_rows(groups=60)
+        pool = pd.read_parquet("pool.parquet")
+        pool["patient"] = pool["patient"].str.removeprefix("new ").str.zfill(4)
+        pool.to_parquet("pool.parquet")
+        for kind in ("csv", "label_studio"):
+            with pytest.raises(ScribError, match="'patient' of pool does not survive a csv"):
+                select(group="patient", format=kind)
+
+
+def test_keys_of_bytes_are_refused_where_label_studio_would_change_them(pools):
+    pool = pd.read_parquet("pool.parquet")
+    pool["id"] = [name.encode() for name in pool["id"]]
+    pool.to_parquet("pool.parquet")
+    with pytest.raises(ScribError, match="'id' of pool does not survive"):
+        select(format="label_studio")
+
+
+def test_no_row_of_the_pool_may_have_the_key_of_a_labelled_row(pools):
+    few = pd.read_parquet("few.parquet")
+    few["id"] = [f"old {i}" for i in range(len(few))]
+    few.to_parquet("few.parquet")
+    chosen = select()
+    assert {"fit keys", "path keys"} <= set(runs.read_row_hashes(chosen.run_id))
+    few.loc[7, "id"] = "row 0007"
+    few.to_parquet("few.parquet")
+    with pytest.raises(ScribError, match="1 rows of pool have the key of a row in data"):
+        select(output="more")
+
+
 def test_scores_of_a_model_that_mlflow_lacks_are_selected_from_by_key(pools):
     for name in ("few", "pool"):
         table = pd.read_parquet(f"{name}.parquet")
@@ -458,6 +589,7 @@ def test_targets_that_cannot_be_proved_leave_a_plain_fit_and_advice(pools):
     assert done.classifier.advice is not None
     printed = calibrating.summary(done)
     assert printed.startswith("Not certified")
+    assert "It may also answer rows of the kind that was not drawn" in printed
 
 
 def test_a_pool_that_is_no_pool_is_refused(pools):

@@ -93,13 +93,14 @@ class SparkEngine(Engine[SparkTable]):
         """Return columns of some rows of a table, for people; in the order of their hashes."""
         wanted = rows.table.hashes[rows.places]
         found = rows_with_hashes(table.frame, wanted)
-        orders = dict(zip(wanted.tolist(), rows.order.tolist(), strict=True))
-        order = np.array([orders[each] for each in found.index.tolist()], dtype=np.uint64)
-        chosen = found.iloc[np.argsort(order, kind="stable")]
-        # of equal rows as many as were drawn
-        of_equal = chosen.groupby(level=0).cumcount().to_numpy()
-        drawn = pd.Series(wanted).value_counts().reindex(chosen.index).to_numpy()
-        return chosen[of_equal < drawn][list(columns)].reset_index(drop=True)
+        # of equal rows as many as were drawn, each in the place of one of them
+        there = np.argsort(wanted, kind="stable")
+        here = np.argsort(found.index.to_numpy(), kind="stable")
+        found = found.iloc[here]
+        of_equal = found.groupby(level=0).cumcount().to_numpy()
+        drawn = pd.Series(wanted).value_counts().reindex(found.index).to_numpy()
+        chosen = found[of_equal < drawn].iloc[np.argsort(rows.order[there], kind="stable")]
+        return chosen[list(columns)].reset_index(drop=True)
 
     def answer(
         self, uri: str, table: SparkTable, classes: tuple[str, ...], batch_rows: int
