@@ -23,12 +23,12 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import mlflow
-import requests
 from mlflow.exceptions import MlflowException
 
 from scrib_mlflow.errors import StoreError, UnknownOutcomeError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base
+from scrib_mlflow.registry.stores import is_unanswered
 from scrib_mlflow.results import Decision
 
 LOGGER = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ def _set(client: mlflow.MlflowClient, name: str, alias: str, version: str) -> No
     except (MlflowException, OSError) as error:
         if _look_again(client, name, alias, version).holder == version:
             return
-        if isinstance(error.__cause__ or error.__context__, requests.RequestException):
+        if is_unanswered(error):
             raise _unknown(alias, version, error) from error  # the request may still be on its way
         raise StoreError(f"the alias {alias!r} could not be moved: {reason(error)}") from error
 
