@@ -161,6 +161,19 @@ def test_a_registered_model_is_not_deleted_because_the_registry_does_not_answer(
     assert before <= {str(each.version) for each in versions()}
 
 
+def test_what_cannot_be_looked_up_is_not_taken_for_undone(run):
+    before = {str(each.version) for each in versions()}
+    made = "POST /api/2.0/mlflow/model-versions/create"
+    done = run(
+        [*CALIBRATE, "--seed", "3"],
+        Fault("500", where="model-versions/search", after=made, stays=True),
+        Fault("500", **SET_ALIAS, stays=True),
+    )
+    assert done.exit_code == 3
+    assert "what it had made could not be undone" in done.output
+    assert before <= {str(each.version) for each in versions()}
+
+
 def check(figures, record_property):
     record_property("figures", figures.table())
     assert not figures.broken, figures.table()

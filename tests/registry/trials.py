@@ -308,6 +308,8 @@ def check_versions(name, site, before, ended):
     has = now.alias(name, "candidate")
     if has not in {before.alias(name, "candidate"), *(str(v.version) for v in new)}:
         found.append(f"the alias is on {has!r}")
+    if ended.code not in {0, 3, -9}:
+        found.append(f"exit {ended.code} for a fault: {_end(ended)}")
     if ended.code > 0 and new and "--run_id" not in ended.text:
         found.append("it left a version, and does not say how to finish it")
     return found
