@@ -61,8 +61,8 @@ GATE = """Move a registry alias to a set classifier if it meets a policy.
 
 The gate checks three things. Is the certificate intact, with targets as strict as the policy's? Do
 fresh rows refute it (or, with --evidence fresh, certify it by themselves)? Does it abstain too
-often? Exit code 0: the alias is on the version. Exit code 1: the alias did not move, and the table
-says why.
+often? Exit code 0: the alias is on the version. 1: it was refused, and the table says why. 3: not
+decided. 4: nobody knows whether the alias moved; run it again.
 
 \b
 Examples:
@@ -80,7 +80,7 @@ PREDICT = """Answer the rows of a table with a registered set classifier.
 Writes the columns that key names and the answers: the label or "" where it abstains, why, and which
 classes remain. A row that cannot be scored abstains with the reason invalid_scores. The folder is
 there when all rows are answered, and not before; Spark writes straight to it, and it is whole once
-_scrib.json is in it. Exit code 0: the output is whole. 1: something failed.
+_scrib.json is in it. Exit code 0: the output is whole. Another one: it is not.
 
 \b
 Examples:

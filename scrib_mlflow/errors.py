@@ -84,6 +84,12 @@ class UnreadableModelError(ModelError):
     exit_code = 3
 
 
+class ChangedModelError(ModelError):
+    """A set classifier that is not as it was registered, or not signed."""
+
+    exit_code = 1
+
+
 class NotCertifiedError(ScribError):
     """A set classifier that is there, but without the certificate that was required."""
 

@@ -59,7 +59,7 @@ def pytest_terminal_summary(terminalreporter):
     for kind in ("passed", "failed"):
         for report in terminalreporter.getreports(kind):
             for name, text in report.user_properties:
-                if name == "figures":
+                if name == "figures" and "slow" in report.keywords:
                     terminalreporter.section(report.nodeid.rsplit("::", 1)[-1])
                     terminalreporter.write_line(text)
 

@@ -78,8 +78,8 @@ def watching():
     assert not seen
 
 
-def campaign(what, inputs, read):
-    """Let inputs be read; print what became of them."""
+def campaign(what, inputs, read, record_property):
+    """Let inputs be read; record what became of them."""
     counts, failures = Counter(), []
     for each in inputs:
         try:
@@ -96,7 +96,11 @@ def campaign(what, inputs, read):
             counts["traceback"] += 1
             failures.append((f"{type(error).__name__}: {str(error)[:300]!a}", ascii(each)))
     n = sum(counts.values())
-    print(f"{what}: {n:,} inputs, {counts['read']:,} read, {counts['refused']:,} refused")
+    record_property(
+        "figures",
+        f"{what}: {n:,} inputs, {counts['read']:,} read, {counts['refused']:,} refused, "
+        f"{counts['traceback']:,} tracebacks",
+    )
     assert not failures, (
         Counter(told for told, _ in failures).most_common(20),
         failures[0][1][:999],

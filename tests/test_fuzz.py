@@ -45,7 +45,7 @@ def read_all(path):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_broken_parquet_file_is_read_or_refused_in_a_line(size, tmp_path):
+def test_a_broken_parquet_file_is_read_or_refused_in_a_line(size, tmp_path, record_property):
     chance, path = random.Random(1), tmp_path / "rows.parquet"
     originals = []
     for options in ({}, {"compression": None}, {"row_group_size": 9}, {"use_dictionary": False}):
@@ -66,11 +66,11 @@ def test_a_broken_parquet_file_is_read_or_refused_in_a_line(size, tmp_path):
         path.write_bytes(content)
         read_all(path)
 
-    campaign("parquet", files(), read)
+    campaign("parquet", files(), read, record_property)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_broken_csv_file_is_read_or_refused_in_a_line(size, tmp_path):
+def test_a_broken_csv_file_is_read_or_refused_in_a_line(size, tmp_path, record_property):
     chance, path = random.Random(2), tmp_path / "rows.csv"
     content = varied(12).to_csv(index=False).encode()
     extra = [b'"', b"\0", b",", b"\r", b"\n", b"\xff\xfe", b"1e999", b"9" * 400, b"," * 3000]
@@ -88,15 +88,15 @@ def test_a_broken_csv_file_is_read_or_refused_in_a_line(size, tmp_path):
         path.write_bytes(content)
         read_all(path)
 
-    campaign("csv", files(), read)
+    campaign("csv", files(), read, record_property)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_broken_scrib_json_is_read_or_refused_in_a_line(size, certified_folder):
+def test_a_broken_scrib_json_is_read_or_refused_in_a_line(size, certified_folder, record_property):
     paths = sorted(certified_folder.rglob("scrib.json"))
     texts = {path.read_text(encoding="utf-8") for path in paths}
     for i, text in enumerate(sorted(texts)):
-        campaign("scrib.json", broken_records(text, size, 10 + i), read_back)
+        campaign("scrib.json", broken_records(text, size, 10 + i), read_back, record_property)
 
 
 HOSTILE = [
@@ -141,7 +141,9 @@ def yaml_texts(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_targets_in_broken_yaml_are_read_or_refused_in_a_line(size, tmp_path, monkeypatch):
+def test_targets_in_broken_yaml_are_read_or_refused_in_a_line(
+    size, tmp_path, monkeypatch, record_property
+):
     monkeypatch.chdir(tmp_path)
     needed = {"model_uri": "models:/a/1", "data": "rows.csv", "label": "y"}
     chance, path = random.Random(31), Path("targets.yaml")
@@ -154,8 +156,8 @@ def test_targets_in_broken_yaml_are_read_or_refused_in_a_line(size, tmp_path, mo
         path.write_bytes(text.encode(errors="surrogatepass"))
         read_settings(Calibrate, {**needed, "risk_targets": str(path)})
 
-    campaign("YAML", yaml_texts(size), read)
-    campaign("YAML files", yaml_texts(size), read_file)
+    campaign("YAML", yaml_texts(size), read, record_property)
+    campaign("YAML files", yaml_texts(size), read_file, record_property)
     assert [each.name for each in tmp_path.iterdir()] == ["targets.yaml"]
 
 
@@ -180,7 +182,7 @@ def offline(monkeypatch):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_broken_uri_of_data_is_refused_in_a_line(size, store, offline):
+def test_a_broken_uri_of_data_is_refused_in_a_line(size, store, offline, record_property):
     originals = ["https://u:pw@127.0.0.1:9/d.csv?sig=x", "file:///no/d.csv", "s3://b/d.parquet"]
     originals += ["runs:/0a/d.csv", "models:/m/1", "mlflow-artifacts:/d.csv", "ftp://h:21/d.csv"]
     originals += ["dir/d.parquet", "hdfs://h:8020/d.parquet", "abfss://c@a.dfs.core.windows.net/d"]
@@ -190,11 +192,13 @@ def test_a_broken_uri_of_data_is_refused_in_a_line(size, store, offline):
         preflight._check_file("data", uri, "y")
         tables.open_table("data", read_settings(Evaluate, settings).data, "y")
 
-    campaign("URIs of data", broken_uris(size, originals, 40), read)
+    campaign("URIs of data", broken_uris(size, originals, 40), read, record_property)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_broken_uri_of_a_store_is_refused_in_a_line(size, offline, tmp_path, monkeypatch):
+def test_a_broken_uri_of_a_store_is_refused_in_a_line(
+    size, offline, tmp_path, monkeypatch, record_property
+):
     monkeypatch.chdir(tmp_path)
     originals = ["postgresql://u:pw@h:5432/d?x=1", "mysql+pymysql://u:pw@h:3306/d", "mssql://h/d"]
     originals += ["http://u:pw@127.0.0.1:9", "https://h.example:5000/a", "databricks://profile"]
@@ -207,15 +211,17 @@ def test_a_broken_uri_of_a_store_is_refused_in_a_line(size, offline, tmp_path, m
 
     mlflow.set_tracking_uri(None)
     uris = (uri for uri in broken_uris(size, originals, 41) if "\0" not in uri)  # of a variable
-    campaign("URIs of stores", (uri.replace("\ud800", "\udc80") for uri in uris), read)
+    campaign(
+        "URIs of stores", (uri.replace("\ud800", "\udc80") for uri in uris), read, record_property
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_broken_uri_of_a_model_is_refused_in_a_line(size, base):
+def test_a_broken_uri_of_a_model_is_refused_in_a_line(size, base, record_property):
     originals = ["models:/base/1", "models:/base@champion", f"models:/m-{'0a' * 16}", "runs:/0a/m"]
 
     def read(uri):
         preflight.check(Evaluate(model_uri=uri, data="s3://b/d.csv", label="y"))
         stores.find_model(uri)
 
-    campaign("URIs of models", broken_uris(size, originals, 42), read)
+    campaign("URIs of models", broken_uris(size, originals, 42), read, record_property)

@@ -167,7 +167,7 @@ FIELDS = {
     """,
     "Gated": "name version alias run_id moved decision classifier",
     "Planned": "run_id plan",
-    "Predicted": "output already kept predictions answers",
+    "Predicted": "output already kept logged predictions answers",
     "Predictions": """
         model_uri certificate_digest data key explain engine n_rows n_abstained reasons columns
         parts run_id written_at package_version

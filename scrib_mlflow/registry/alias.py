@@ -18,17 +18,17 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import mlflow
-import requests
 from mlflow.exceptions import MlflowException
 
 from scrib_mlflow.errors import StoreError, UnknownOutcomeError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base
+from scrib_mlflow.registry.stores import is_unanswered
 from scrib_mlflow.results import Decision
 
 LOGGER = logging.getLogger(__name__)
@@ -92,14 +92,15 @@ def settle(
         ) from error
     champion = seen.holder
     for _ in range(MOST_TRIES):
-        decision = decide(champion)
-        if not decision.passed:
-            if version.version == seen.holder != champion:
-                _give_back(client, version, decision, run_id, seen)
+        with _told_where_it_has_moved(version, alias, seen.holder, champion):
+            decision = decide(champion)
+            if not decision.passed:
+                if version.version == seen.holder != champion:
+                    _give_back(client, version, decision, run_id, seen)
+                _tag(client, version, _tags(decision, run_id))
+                return decision, False
             _tag(client, version, _tags(decision, run_id))
-            return decision, False
-        _tag(client, version, _tags(decision, run_id))
-        seen = _promote(client, version, decision, run_id, seen)
+            seen = _promote(client, version, decision, run_id, seen)
         other = _met(seen, version.version)
         if other is None:
             return decision, champion != version.version
@@ -108,7 +109,30 @@ def settle(
         LOGGER.info(
             f"the alias {alias!r} went {where} while this gate was deciding; deciding again"
         )
-    raise _keeps_moving(version.name, alias, MOST_TRIES)
+    with _told_where_it_has_moved(version, alias, seen.holder, champion):
+        raise _keeps_moving(version.name, alias, MOST_TRIES)
+
+
+@contextmanager
+def _told_where_it_has_moved(
+    version: Base, alias: str, holder: str, champion: str
+) -> Iterator[None]:
+    """Say "unknown" of what fails after the alias has moved to the version, over another gate's.
+
+    `holder` was last seen to have it, and `champion` is decided against.
+    """
+    try:
+        yield
+    except UnknownOutcomeError:
+        raise
+    except Exception as error:
+        if version.version != holder or holder == champion:
+            raise
+        raise UnknownOutcomeError(
+            f"unknown: the alias {alias!r} has moved to version {holder}, but another gate had "
+            f"moved it to version {champion} just before, and this gate could not decide against "
+            f"that one ({reason(error)}); run it again"
+        ) from error
 
 
 def _met(seen: Seen, own: str) -> str | None:
@@ -123,8 +147,9 @@ def _met(seen: Seen, own: str) -> str | None:
     return None if champion == own else champion
 
 
-def _keeps_moving(name: str, alias: str, times: int) -> StoreError:
-    return StoreError(
+def _keeps_moving(name: str, alias: str, times: int, *, moved: bool = False) -> StoreError:
+    kind = UnknownOutcomeError if moved else StoreError
+    return kind(
         f"the alias {alias!r} of {name} keeps moving: {times} times another gate or user was "
         "faster; run this gate again when they are done"
     )
@@ -143,12 +168,12 @@ def _promote(
         seen = _swap(client, name, alias, before, own, run_id)
         if seen.holder not in {own, before.holder}:
             return seen
-        others = seen.moved != before.moved and run_id not in seen.moved
+        others = seen.moved not in {"", before.moved} and run_id not in seen.moved
         if seen.holder == own and (seen.done or others):
             return seen  # this gate is done, or has overwritten what another one had moved
         before = seen  # another gate is about to move it: claim it again
         _pause(began, number)
-    raise _keeps_moving(name, alias, MOST_CLAIMS)
+    raise _keeps_moving(name, alias, MOST_CLAIMS, moved=before.holder == own)
 
 
 def _give_back(
@@ -239,7 +264,7 @@ def _set(client: mlflow.MlflowClient, name: str, alias: str, version: str) -> No
     except (MlflowException, OSError) as error:
         if _look_again(client, name, alias, version).holder == version:
             return
-        if isinstance(error.__cause__ or error.__context__, requests.RequestException):
+        if is_unanswered(error):
             raise _unknown(alias, version, error) from error  # the request may still be on its way
         raise StoreError(f"the alias {alias!r} could not be moved: {reason(error)}") from error
 

@@ -7,6 +7,7 @@ two get a number lower than their order of writing.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -15,11 +16,14 @@ from mlflow.entities import Run, ViewType
 from mlflow.exceptions import MlflowException
 
 from scrib_mlflow.core.certificate.claims import spending
+from scrib_mlflow.errors import StoreError
+from scrib_mlflow.messages import brief
 from scrib_mlflow.options import Ledger
 from scrib_mlflow.records import LedgerEntry
 
 DIGEST, KEY = "scrib.ledger_digest", "scrib.ledger_key"
 NUMBER, LEVEL = "scrib.ledger_number", "scrib.ledger_level"
+NUMBERS = re.compile("[1-9][0-9]{0,8}")
 LOOKED = "scrib.used_certify_rows"  # "true" where a use showed labels and certified nothing
 
 
@@ -37,9 +41,12 @@ def enter(
     if looks:
         client.set_tag(run_id, LOOKED, "true")
     client.set_tag(run_id, DIGEST, digest)
-    others = [run.data.tags for run in _uses(digest) if run.info.run_id != run_id]
-    again = [int(tags[NUMBER]) for tags in others if tags.get(KEY) == key and NUMBER in tags]
-    known = {tags[KEY]: float(tags.get(LEVEL, level)) for tags in others if KEY in tags}
+    runs = [run for run in _uses(digest) if run.info.run_id != run_id]
+    others = [run.data.tags for run in runs]
+    again = [
+        _number(run) for run in runs if run.data.tags.get(KEY) == key and NUMBER in run.data.tags
+    ]
+    known = {run.data.tags[KEY]: _level(run, level) for run in runs if KEY in run.data.tags}
     known.pop(key, None)
     number = min(again) if again else len(known) + 1
     spent = spending(level, number) if ledger == "spend" else level
@@ -69,10 +76,35 @@ def not_counted_if_it_fails(run_id: str) -> Iterator[None]:
 
 def number_of(run_id: str) -> int | None:
     """Return which use of its rows a run is, None where it is none or the store does not say."""
-    with suppress(MlflowException, OSError):
-        tags = mlflow.get_run(run_id).data.tags
-        return int(tags[NUMBER]) if DIGEST in tags and NUMBER in tags else None
+    with suppress(MlflowException, OSError, StoreError):
+        run = mlflow.get_run(run_id)
+        return _number(run) if {DIGEST, NUMBER} <= run.data.tags.keys() else None
     return None
+
+
+def _number(run: Run) -> int:
+    """Return which use of its rows a run says that it is."""
+    tag = run.data.tags[NUMBER]
+    if not NUMBERS.fullmatch(tag):
+        raise _unreadable(run, NUMBER)
+    return int(tag)
+
+
+def _level(run: Run, usual: float) -> float:
+    """Return the error probability that a run says it has spent, the usual one if it says none."""
+    with suppress(ValueError):
+        level = float(run.data.tags.get(LEVEL, usual))
+        if 0 < level < 1:
+            return level
+    raise _unreadable(run, LEVEL)
+
+
+def _unreadable(run: Run, tag: str) -> StoreError:
+    return StoreError(
+        f"the tag {tag} of run {run.info.run_id} is {brief(run.data.tags[tag])}, so nobody knows "
+        "how often these rows have certified something; put it back to what the run's "
+        "description says"
+    )
 
 
 def _uses(digest: str) -> list[Run]:

@@ -26,7 +26,7 @@ from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError, Un
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base, seal
 from scrib_mlflow.registry import runs, seals
-from scrib_mlflow.registry.stores import is_absent
+from scrib_mlflow.registry.stores import is_absent, is_unanswered
 from scrib_mlflow.results import SCHEMA_VERSION, SetClassifier, from_json
 
 NEEDED = ("mlflow", "numpy", "pandas")  # by the served file
@@ -204,7 +204,11 @@ def try_rule(
         try:
             with _packed(json.dumps(served), base_uri, inputs, rows, example) as packed:
                 mlflow.pyfunc.save_model(place, **packed)
-        except (MlflowException, TypeError, ValueError) as error:
+        except (MlflowException, OSError, TypeError, ValueError) as error:
+            if is_unanswered(error) or isinstance(error, OSError):
+                raise StoreError(
+                    f"{base_uri} cannot be read: {reason(error)}; try again"
+                ) from error
             raise ModelError(
                 f"MLflow cannot save a set classifier over {base_uri}: {reason(error)}; check the "
                 "types of the data's columns"
@@ -249,6 +253,8 @@ def try_model(model_uri: str, rows: Any, expected: Expected) -> None:
         answers: pd.DataFrame = model.predict(rows)
         served = {name: [sorted(names) for names in answers[name]] for name in expected}
     except Exception as error:
+        if is_unanswered(error):
+            raise StoreError(f"{model_uri} cannot be read: {reason(error)}; try again") from error
         raise ModelError(
             f"the set classifier does not answer: {type(error).__name__}: {reason(error)}"
         ) from error

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import mlflow
+import requests
 from mlflow.exceptions import MlflowException
 from mlflow.models.model import ModelInfo
 
@@ -30,6 +31,13 @@ ABSENT = "RESOURCE_DOES_NOT_EXIST"
 def is_absent(error: Exception) -> bool:
     """Return whether a store says that something is not there; any other error leaves it open."""
     return isinstance(error, MlflowException) and error.error_code == ABSENT
+
+
+def is_unanswered(error: BaseException | None) -> bool:
+    """Return whether an error comes of a server that gave no answer, or not the one asked for."""
+    while error is not None and not isinstance(error, requests.RequestException):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 @contextmanager

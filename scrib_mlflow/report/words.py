@@ -41,6 +41,7 @@ ERRORS = 2  # standard errors that noise explains
 CHANCE = 0.8  # of passing, that rows are counted for
 REFUSALS = {  # why, by the check that fails; the others are about targets of classes together
     "intact": "its files are not those that were registered",
+    "signature": "it does not have the signature that this gate asks for",
     "certified": "it is not certified",
     "confidence": "its confidence is below the policy's",
     "targets": "its targets are looser than the policy's",

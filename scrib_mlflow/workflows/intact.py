@@ -10,7 +10,7 @@ from scrib_mlflow.core.certificate import Certificate, Claim
 from scrib_mlflow.core.certificate.claims import recomputed_p_value
 from scrib_mlflow.core.groups import LEAST_GROUPS
 from scrib_mlflow.core.targets import overall_name
-from scrib_mlflow.errors import InvalidSettingsError, ModelError
+from scrib_mlflow.errors import ChangedModelError, InvalidSettingsError, ModelError
 from scrib_mlflow.records import Base, group_targets, seal
 from scrib_mlflow.registry import models, runs, seals, stores
 from scrib_mlflow.registry.models import Stored
@@ -65,7 +65,7 @@ def check_intact(version: Base, stored: Stored) -> None:
     fits, signature = looked.signature
     wrong = looked.damage or ("" if fits else f"its signature: {signature}")
     if wrong:
-        raise ModelError(f"{version.uri} is not as it was registered: {wrong}")
+        raise ChangedModelError(f"{version.uri} is not as it was registered: {wrong}")
 
 
 def _noted(tags: Mapping[str, Mapping[str, str]], key: str) -> dict[str, str]:

@@ -38,22 +38,28 @@ def read_gates(name, codes):
 def check_chain(name, alias, gates, first=""):
     """Check that who has passed had the alias one after the other, each decided on the one before.
 
-    `first` is who had it before. Nobody is refused or fails for the race alone.
+    `first` is who had it before. Nobody is refused or fails for the race alone. A gate that finds,
+    when it looks for the last time, that a later one has taken the alias over decides again,
+    against that one, and may take it back. Then its last decision leads back to itself: the chain
+    ends there, and nothing is known of those before.
     """
     client = mlflow.MlflowClient()
     last = str(client.get_registered_model(name).aliases.get(alias, ""))
     chain = []
     while last != first:
         assert last in gates, f"{last!r} was on the alias; the chain is {chain}: {gates}"
-        assert last not in chain, f"{chain} goes in a circle: {gates}"
+        if last in chain:
+            break
         chain.append(last)
         assert client.get_model_version(name, last).tags["scrib.previous_champion"] == (
             gates[last].champion
         )
         last = gates[last].champion
-    assert sorted(chain) == sorted(v for v, gated in gates.items() if gated.code == PASSED), gates
+    passed = {version for version, gated in gates.items() if gated.code == PASSED}
+    assert set(chain) <= passed, gates
+    assert last != first or set(chain) == passed, gates
     for gated in gates.values():
         assert gated.code in {PASSED, REFUSED}, gates
         assert gated.passed == (gated.code == PASSED), gates
-        assert gated.champion in {first, *chain}, gates
+        assert gated.champion in {first, *passed}, gates
     return chain[::-1]

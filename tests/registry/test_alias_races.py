@@ -141,18 +141,23 @@ def no_pauses(monkeypatch):
 
 @pytest.mark.parametrize("passes", [anyone, better])
 @pytest.mark.parametrize("orders", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_of_two_gates_that_meet_the_later_one_decides_against_the_earlier(passes, orders):
+def test_of_two_gates_that_meet_the_later_one_decides_against_the_earlier(
+    passes, orders, record_property
+):
     met = 0
     for seed in range(orders):
         registry, ended = play(["2", "3"], passes, seed)
         check(registry, ended)
         met += sum(gate.outcome[0] != FIRST for gate in ended)
     assert met > orders / 2  # that they do meet
+    record_property("figures", f"{orders:,} orders of calls of two gates: no move unnoticed")
 
 
 @pytest.mark.parametrize("passes", [anyone, better])
 @pytest.mark.parametrize("orders", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_of_three_gates_a_move_goes_unnoticed_less_than_once_in_a_thousand_orders(passes, orders):
+def test_of_three_gates_a_move_goes_unnoticed_less_than_once_in_a_thousand_orders(
+    passes, orders, record_property
+):
     """A tag that is written late can hide a move where three gates meet; never where two do."""
     unnoticed = 0
     for seed in range(orders):
@@ -162,11 +167,14 @@ def test_of_three_gates_a_move_goes_unnoticed_less_than_once_in_a_thousand_order
             check(registry, ended)
         except AssertionError:
             unnoticed += 1
+    record_property(
+        "figures", f"{orders:,} orders of calls of three gates: {unnoticed} with a move unnoticed"
+    )
     assert unnoticed < 1e-3 * orders
 
 
 @pytest.mark.parametrize("orders", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_a_gate_that_is_killed_between_calls_delays_no_other(orders):
+def test_a_gate_that_is_killed_between_calls_delays_no_other(orders, record_property):
     for seed in range(orders):
         registry, ended = play(["2", "3"], anyone, seed, kill=True)
         assert len(ended) >= 1
@@ -174,6 +182,7 @@ def test_a_gate_that_is_killed_between_calls_delays_no_other(orders):
         (later,) = play_on(registry, "5")
         assert later.outcome[1]
         assert registry.held[-2:] == [later.outcome[0], "5"]
+    record_property("figures", f"{orders:,} gates killed at some call: the next one had the alias")
 
 
 def play_on(registry, version):

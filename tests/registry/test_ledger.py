@@ -8,6 +8,8 @@ import mlflow
 import pytest
 
 import scrib_mlflow
+from scrib_mlflow.errors import StoreError
+from scrib_mlflow.registry import ledger
 
 
 def calibrate(uri="models:/base/1", **options):
@@ -101,3 +103,14 @@ def test_a_use_that_failed_after_labels_were_read_says_that_it_counts(mixture, m
 
 def interrupt(*_, **__):
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("value", ["", "abc", "nan", "-1", "9" * 4400])
+@pytest.mark.parametrize("tag", ["scrib.ledger_number", "scrib.ledger_level"])
+def test_a_tag_of_the_ledger_that_was_changed_into_nonsense_stops_the_next_use(store, tag, value):
+    with mlflow.start_run() as first:
+        ledger.enter(first.info.run_id, "rows", "test", 0.05, "report")
+        mlflow.set_tag(tag, value)
+    with mlflow.start_run() as again, pytest.raises(StoreError, match=f"the tag {tag} of run"):
+        ledger.enter(again.info.run_id, "rows", "test", 0.05, "report")
+    assert ledger.number_of(first.info.run_id) == (None if "number" in tag else 1)

@@ -67,16 +67,19 @@ def calibrate_runs(site):
     )
 
 
-def test_gates_at_the_same_time_come_one_after_the_other(site):
+def test_gates_at_the_same_time_come_one_after_the_other(site, record_property):
     versions = add_versions(site, [0.3] * 5)
     gates = read(site, gates_at_once(site, versions, [0.0] * 5, "--alias", "raced"))
     with using(site.address, site.folder):
-        assert len(check_chain(NAME, "raced", gates)) == 5
+        chain = check_chain(NAME, "raced", gates)
+    assert [gated.code for gated in gates.values()] == [0] * 5
+    back = "" if len(chain) == 5 else f"; {chain[-1]} had it twice"
+    record_property("figures", f"5 gates at once, all moved: {' then '.join(chain)} last{back}")
 
 
 @pytest.mark.parametrize("kind", ["500", "lost", "cut", "kill_before", "kill_after"])
 @pytest.mark.parametrize("where", ["model-versions/create", "registered-models/alias"])
-def test_a_registration_that_fails_can_be_finished(site, kind, where):
+def test_a_registration_that_fails_can_be_finished(site, kind, where, record_property):
     before = site.look()
     name = f"{where.replace('/', '-')}-{kind}"
     words = calibrate_words("--seed", "5", "--registered_model_name", name)
@@ -87,3 +90,5 @@ def test_a_registration_that_fails_can_be_finished(site, kind, where):
     last = site.run(again) if again else ended
     assert last.code == 0, last.text
     assert promises.finished(site, before) == []
+    rerun = " then exit 0 when run again" if again else ""
+    record_property("figures", f"{kind} at {where}: exit {ended.code}{rerun}")

@@ -6,6 +6,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import requests
 from mlflow.exceptions import MlflowException
 
 import scrib_mlflow
@@ -125,6 +126,16 @@ def test_a_model_that_cannot_be_served_is_told_before_any_use_of_the_rows(base, 
     )
     assert run.info.status == "FAILED"
     assert not [tag for tag in run.data.tags if "ledger" in tag]
+
+
+def test_a_classifier_whose_files_are_not_answered_for_is_a_failure_of_the_store(base, monkeypatch):
+    def unanswered(*_, **__):
+        raise MlflowException("API request failed") from requests.ConnectionError("reset")
+
+    monkeypatch.setattr(mlflow.pyfunc, "save_model", unanswered)
+    with pytest.raises(StoreError, match=f"{base} cannot be read: API request failed") as error:
+        scrib_mlflow.calibrate(base, "fit.parquet", "label")
+    assert error.value.exit_code == 3
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,9 @@ def test_a_version_with_another_file_than_was_registered_is_refused_and_never_ru
     assert not loaded
     assert champion() == ""
     for command in (scrib_mlflow.evaluate, predict):
-        with pytest.raises(ModelError, match=f"not as it was registered: .*{file}"):
+        with pytest.raises(ModelError, match=f"not as it was registered: .*{file}") as refused:
             command(f"models:/{NAME}/1", "fresh.parquet", "label", verify=True)
+        assert refused.value.exit_code == 1
 
 
 def predict(uri, data, _, **options):
@@ -234,3 +235,13 @@ def test_a_newer_version_whose_seal_was_taken_away_is_refused(certified):
     done = scrib_mlflow.gate(f"models:/{NAME}/1")
     assert failed(done) == ["intact"]
     assert "does not say which files were registered" in done.decision.checks[0].detail
+
+
+def test_a_version_that_is_not_signed_is_refused_where_its_run_is_unknown_too(
+    certified, monkeypatch
+):
+    _forget(tags()["scrib.run_id"])
+    monkeypatch.setenv("SCRIB_SIGNING_KEY", "secret one")
+    done = scrib_mlflow.gate(f"models:/{NAME}/1")
+    assert failed(done) == ["intact", "signature"]
+    assert champion() == ""
