@@ -126,7 +126,7 @@ def make_baseline(
     classes: tuple[str, ...],
     fit: tuple[Served, Bools],  # and their sets (n, k)
     rows: Served,  # that stand for new ones
-    labelled: tuple[Served, Labels],
+    labelled: tuple[Served, Labels] | None,  # None where labels are of some kinds only
     *,
     grouped: bool,
 ) -> Baseline:
@@ -150,7 +150,7 @@ def make_baseline(
         baseline,
         kinds=tuple(np.bincount(kinds_of(rows, baseline), minlength=m).tolist()),
         scores=() if known is None else tuple(known.tolist()),
-        by_class=_by_class(baseline, *labelled) if small else (),
+        by_class=_by_class(baseline, *labelled) if small and labelled is not None else (),
     )
 
 

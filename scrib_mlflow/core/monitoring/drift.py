@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
+from scipy import special
 
 from scrib_mlflow.core.compiling import kernel
 from scrib_mlflow.core.inputs import Floats, Ints
@@ -102,6 +102,8 @@ def fit_frequencies(
     chi-square test of what is left allows for the rows from which the kinds are known. None where
     there are too few rows or kinds for a test.
     """
+    from scipy import optimize  # noqa: PLC0415  # only where there is a drift to explain
+
     table, now = np.asarray(by_class, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     present = table.sum(axis=1) > 0
     k, total = int(present.sum()), now.sum()

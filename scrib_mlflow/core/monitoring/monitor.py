@@ -9,12 +9,13 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from scrib_mlflow.core.groups import GroupTest, count_groups
-from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels, is_among, mix
+from scrib_mlflow.core.groups import GroupTest
+from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels, class_sizes, is_among, mix
 from scrib_mlflow.core.monitoring import drift, evidence
 from scrib_mlflow.core.monitoring.baseline import (
     QUARTERS,
@@ -28,6 +29,7 @@ from scrib_mlflow.core.monitoring.baseline import (
 from scrib_mlflow.core.monitoring.drift import Mixture
 from scrib_mlflow.core.monitoring.evidence import Wealth
 from scrib_mlflow.core.targets import Constraint
+from scrib_mlflow.errors import InvalidDataError
 
 What = Literal["scores", "sets", "risk", "candidates"]
 MOST_HISTORY, MOST_NUMBERS = 400, 100_000  # batches that the state remembers, and their numbers
@@ -48,6 +50,7 @@ class Alarm:
 
     what: What
     name: str  # of the claim, class or kind of rows; "" for scores
+    index: int  # which of the claims, classes or kinds it is
     batch: int  # the first in which it did
     time: str
 
@@ -85,6 +88,7 @@ class Monitor:
     seed: int
     baseline: Baseline
     group_test: GroupTest | None
+    key: str | None  # column that identifies rows
     n_batches: int
     n_rows: int
     bins: tuple[int, ...]  # rows known, by bin of their score
@@ -97,8 +101,7 @@ class Monitor:
     wrong: tuple[float, ...]
     asked: tuple[float, ...]  # by class
     missed: tuple[float, ...]
-    least_evidence: float  # of drift, a logarithm
-    cells: tuple[int, ...]  # rows since then, by kind and quarter of the scores
+    cells: tuple[int, ...]  # rows since evidence of drift was low, by kind and quarter of scores
     cells_scored: bool  # whether the scores of all these are known
     cells_since: int  # the batch that they begin with
     audit_floor: float | None  # lowest probability that a row is audited with
@@ -129,6 +132,8 @@ def begin(
     level: float,
     seed: int,
     group_test: GroupTest | None,
+    key: str | None = None,
+    audit_floor: float | None = None,
 ) -> Monitor:
     """Return a monitor that has seen nothing but the baseline."""
     c, k = len(claims), len(classes)
@@ -143,6 +148,7 @@ def begin(
         seed=seed,
         baseline=baseline,
         group_test=group_test,
+        key=key,
         n_batches=0,
         n_rows=0,
         bins=baseline.scores,
@@ -155,11 +161,10 @@ def begin(
         wrong=(0.0,) * c,
         asked=(0.0,) * k,
         missed=(0.0,) * k,
-        least_evidence=np.inf,
         cells=(0,) * (baseline.n_kinds * QUARTERS),
         cells_scored=True,
         cells_since=1,
-        audit_floor=None,
+        audit_floor=audit_floor,
         groups="",
         labelled_groups="",
         labelled_rows="",
@@ -169,10 +174,13 @@ def begin(
 
 
 def alarm_at(monitor: Monitor, what: What) -> float:
-    """Return the evidence at which there is an alarm: a test of many has a part of the level."""
+    """Return the evidence at which there is an alarm: a test of many has a part of the level.
+
+    Every kind of rows is a test of its own.
+    """
     tests = {
         "scores": 2,
-        "sets": 2,
+        "sets": 2 * (monitor.baseline.n_kinds + 1),
         "risk": len(monitor.claims),
         "candidates": len(monitor.classes),
     }
@@ -221,8 +229,9 @@ def add_batch(monitor: Monitor, batch: Batch, time: str, *, labels_only: bool = 
     )
 
 
+@lru_cache(maxsize=1)
 def explain_drift(monitor: Monitor) -> Mixture | None:
-    """Return which class frequencies would explain the rows since evidence of drift was lowest.
+    """Return which class frequencies would explain the rows since evidence of drift was low.
 
     None where that cannot be told.
     """
@@ -237,15 +246,15 @@ def explain_drift(monitor: Monitor) -> Mixture | None:
 
 
 def _new_alarms(monitor: Monitor, number: int, time: str) -> tuple[Alarm, ...]:
-    known = {(alarm.what, alarm.name) for alarm in monitor.alarms}
+    known = {(alarm.what, alarm.index) for alarm in monitor.alarms}
     kinds = tuple(map(monitor.baseline.name, range(monitor.baseline.n_kinds + 1)))
     names: dict[What, tuple[str, ...]] = {"scores": ("",), "sets": kinds, "risk": monitor.claims}
     names["candidates"] = monitor.classes
     return tuple(
-        Alarm(what=what, name=name, batch=number, time=time)
+        Alarm(what=what, name=name, index=index, batch=number, time=time)
         for what, of in names.items()
-        for name, value in zip(of, evidence_of(monitor, what).tolist(), strict=True)
-        if value >= np.log(alarm_at(monitor, what)) and (what, name) not in known
+        for index, (name, value) in enumerate(zip(of, evidence_of(monitor, what), strict=True))
+        if value >= np.log(alarm_at(monitor, what)) and (what, index) not in known
     )
 
 
@@ -300,26 +309,24 @@ def _bet_on_kinds(monitor: Monitor, kinds: Ints, random: np.random.Generator) ->
 def _count_cells(
     before: Monitor, after: Monitor, kinds: Ints, top: Floats | None, used: Ints
 ) -> Monitor:
-    """Count the rows since evidence of drift was lowest, which is where a change began."""
-    value = _drift_evidence(before)
-    fresh = value <= before.least_evidence
+    """Count the rows since evidence of drift was low, which is when a change may have begun."""
+    fresh = _is_quiet(before)
     bins = None if top is None or not before.bins else bins_of(top[used], before.baseline)
     counted = np.bincount(cells_of(kinds, bins, before.baseline), minlength=len(before.cells))
     kept = np.zeros_like(counted) if fresh else np.array(before.cells)
     return replace(
         after,
-        least_evidence=min(value, before.least_evidence),
         cells=tuple((kept + counted).tolist()),
         cells_scored=(fresh or before.cells_scored) and bins is not None,
         cells_since=before.n_batches + 1 if fresh else before.cells_since,
     )
 
 
-def _drift_evidence(monitor: Monitor) -> float:
-    """Return the evidence of drift, as a part of what each test needs for an alarm."""
+def _is_quiet(monitor: Monitor) -> bool:
+    """Return whether all evidence of drift is below the square root of its alarm."""
     tests: tuple[What, What] = ("scores", "sets")
-    return max(
-        float(evidence_of(monitor, what).max() - np.log(alarm_at(monitor, what))) for what in tests
+    return all(
+        (evidence_of(monitor, what) <= np.log(alarm_at(monitor, what)) / 2).all() for what in tests
     )
 
 
@@ -351,15 +358,15 @@ def _add_labels(monitor: Monitor, batch: Batch) -> tuple[Monitor, LabelCounts]:
     labels, answers = batch.labels[counted], batch.served.answers[counted]
     of_group = None if batch.groups is None else batch.groups[counted]
     weights = np.ones(len(labels))
-    if batch.audit is not None and monitor.audit_floor is not None:
-        weights = monitor.audit_floor / batch.audit[counted]
+    if batch.audit is not None:
+        weights = _audit_weights(batch.audit[counted], monitor.audit_floor)
     answered = answers >= 0
     wrong = answers != labels
     missed = ~answered if batch.named is None else ~batch.named[counted]
     risk, certain_sums, wrong_sums = _bet_on_errors(
         monitor,
         _wealth(monitor.risk),
-        [answered & np.isin(labels, members) for members in monitor.members],
+        _rows_of(labels, answered, monitor.members, k),
         wrong,
         monitor.targets,
         weights,
@@ -370,10 +377,10 @@ def _add_labels(monitor: Monitor, batch: Batch) -> tuple[Monitor, LabelCounts]:
         candidates, asked, lost = _bet_on_errors(
             monitor,
             candidates,
-            [~answered & (labels == j) for j in range(k)],
+            _rows_of(labels, ~answered, [(j,) for j in range(k)], k),
             missed,
             (monitor.miss_target,) * k,
-            np.ones(len(labels)) if batch.audit is None else weights,
+            weights,
             of_group,
         )
     counts = LabelCounts(
@@ -392,32 +399,54 @@ def _add_labels(monitor: Monitor, batch: Batch) -> tuple[Monitor, LabelCounts]:
     return after, counts
 
 
+def _audit_weights(audit: Floats, floor: float | None) -> Floats:
+    """Return (n,) what makes up for how likely each row was to be labelled, at most 1."""
+    if floor is None or not ((audit >= floor) & (audit <= 1)).all():
+        raise InvalidDataError(
+            "audit probabilities must lie between the lowest one that was named before the first "
+            f"labels came ({'none was' if floor is None else format(floor, 'g')}) and 1; without "
+            "it the weights of rows would depend on the rows themselves"
+        )
+    return floor / audit
+
+
+def _rows_of(
+    labels: Labels, some: Bools, members: Sequence[Sequence[int]], k: int
+) -> list[np.ndarray]:
+    """Return the numbers of those rows whose class belongs to each claim."""
+    rows = np.flatnonzero(some)
+    rows = rows[np.argsort(labels[rows], kind="stable")]
+    by_class = np.split(rows, np.cumsum(class_sizes(labels[rows], k))[:-1])
+    return [np.concatenate([by_class[j] for j in of]) for of in members]
+
+
 def _bet_on_errors(
     monitor: Monitor,
     wealth: Wealth,
-    rows: Sequence[Bools],  # of each claim (n,)
+    rows: Sequence[np.ndarray],  # numbers of those of each claim
     wrong: Bools,  # (n,)
     targets: Sequence[float],
     weights: Floats,  # (n,) at most 1
     groups: np.ndarray | None,
 ) -> tuple[Wealth, Floats, Floats]:
-    """Return the wealth after these rows, and what they count for."""
-    observed = np.array([bool(some.any()) for some in rows])
+    """Return the wealth after these rows, and what they count for.
+
+    Without a cap for groups each counts for one row: a limit that depends on the groups of a batch
+    would let small groups count for more when no large one is there.
+    """
+    observed = np.array([len(some) > 0 for some in rows])
     wealth = evidence.new_batch(wealth, observed)
     accounts = wealth.accounts.copy()
     certain_sums, wrong_sums = np.zeros((2, len(rows)))
-    cap = 1.0
-    if groups is not None:
-        codes = np.unique(groups, return_inverse=True)[1].astype(np.int64)
-        cap = np.inf if monitor.group_test is None else monitor.group_test.cap
-        cap = min(cap, float(np.bincount(codes).max())) if np.isinf(cap) else cap
-        by_claim = count_groups(codes, wrong, rows, cap)
+    cap = np.inf if groups is None or monitor.group_test is None else monitor.group_test.cap
+    cap = cap if np.isfinite(cap) else 1.0
     for j in np.flatnonzero(observed).tolist():
+        size = weights[rows[j]]
+        errors = size * wrong[rows[j]]
         if groups is not None:
-            errors, size = by_claim[j].wrong, by_claim[j].certain
-        else:
-            size = weights[rows[j]]
-            errors = size * wrong[rows[j]]
+            codes = np.unique(groups[rows[j]], return_inverse=True)[1]
+            share = np.minimum(1.0, cap / np.bincount(codes))
+            size, errors = (share * np.bincount(codes, each) for each in (size, errors))
         pairs, times = np.unique(np.column_stack([errors, size]), axis=0, return_counts=True)
         accounts[j] += evidence.error_growth(targets[j], pairs[:, 0], pairs[:, 1], cap, times)
         certain_sums[j], wrong_sums[j] = size.sum(), errors.sum()
@@ -439,7 +468,9 @@ def _thinned(history: tuple[BatchRecord, ...]) -> tuple[BatchRecord, ...]:
 
 
 def _wealth(purse: Purse) -> Wealth:
-    return Wealth(np.array(purse.accounts, dtype=np.float64), np.array(purse.batches, np.int64))
+    accounts = np.array(purse.accounts, dtype=np.float64)
+    accounts = accounts if len(accounts) else np.empty((0, 1))  # where nothing is claimed
+    return Wealth(accounts, np.array(purse.batches, np.int64))
 
 
 def _purse(wealth: Wealth) -> Purse:
