@@ -67,18 +67,20 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture(scope="session")
 def drawn():
     """Leave the figures out of every report, but for those made within `with drawn():`."""
-    from scrib_mlflow.report import page  # noqa: PLC0415  # most tests of the core need none
+    from scrib_mlflow.report import monitoring, page  # noqa: PLC0415  # few tests need them
 
-    draw = page.draw
+    pages = {module: module.draw for module in (page, monitoring)}
 
     @contextmanager
     def with_figures():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(page, "draw", draw)
+            for module, draw in pages.items():
+                patch.setattr(module, "draw", draw)
             yield
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "draw", lambda _: {})
+        for module in pages:
+            patch.setattr(module, "draw", lambda _: {})
         yield with_figures
 
 

@@ -11,10 +11,11 @@ import mlflow
 import pytest
 
 import scrib_mlflow
-from scrib_mlflow.report import page
+from scrib_mlflow.report import monitoring, page
 from scrib_mlflow.workflows.demo import HOST, free_port, stop
 from tests.conftest import PATIENCE, copy_store, using
 from tests.models import draw_mixture, register_mixture
+from tests.report.monitors import start, watch
 from tests.report.test_report import draw, make, thresholds
 from tests.test_remote import wait_for
 
@@ -149,6 +150,28 @@ def test_the_table_of_the_certificate_fits_on_the_page(browser, tmp_path, width)
     hidden = shown.locator("#certificate .wide").evaluate("e => e.scrollWidth - e.clientWidth")
     assert hidden == 0
     shown.close()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_page_of_a_monitor_opens_from_disk(browser, tmp_path, drawn, scheme):
+    calm = watch(start(("W", "N1 transitional sleep", "N2")), 5, share=0.3)
+    monitor = watch(calm, 5, share=0.3, seed=2, wrong=[0.05, 0.5, 0.05], missed=0.3)
+    seen = monitoring.Seen(monitor=monitor, model_uri="models:/sleep/3", source="nights.csv")
+    path = tmp_path / "monitor.html"
+    with drawn():
+        path.write_text(monitoring.page(seen, [("run", "r")])[0], encoding="utf-8")
+    visit = Visit(browser, scheme)
+    visit.page.goto(path.as_uri())
+    assert visit.page.locator("h1").inner_text().startswith("ALARM since batch")
+    assert visit.page.locator("figure svg").count() == 4
+    assert visit.requests == [path.as_uri()]
+    assert visit.complaints == []
+    ink, paper = brightness(visit.page, "color"), brightness(visit.page, "backgroundColor")
+    dark, bright = (ink, paper) if scheme == "light" else (paper, ink)
+    assert dark < 0.3
+    assert bright > 0.7
+    assert visit.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    visit.page.close()
 
 
 def test_the_report_is_shown_in_the_artifact_pane_of_mlflow(site, browser):

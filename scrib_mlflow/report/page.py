@@ -167,8 +167,13 @@ def page_files(report: Report) -> tuple[dict[str, str], dict[str, Figure]]:
         drawn = draw(report)
         return {REPORT: render(report, drawn)}, drawn
     except Exception as error:  # whatever it is, the page says it
-        text = f"{report.facts.verdict} The rest of this report could not be drawn: {error!r}"
-        return {REPORT: f"<!doctype html>\n<p>{html.escape(text)}</p>\n"}, {}
+        return {REPORT: undrawn(report.facts.verdict, error)}, {}
+
+
+def undrawn(verdict: str, error: Exception) -> str:
+    """Return a page that says no more than the verdict, and why."""
+    text = f"{verdict} The rest of this report could not be drawn: {error!r}"
+    return f"<!doctype html>\n<p>{html.escape(text)}</p>\n"
 
 
 def draw(report: Report) -> dict[str, Figure]:
@@ -201,7 +206,6 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
     """Return the page, with some of the figures that were drawn for it."""
     from scrib_mlflow.report import figures  # noqa: PLC0415  # loads matplotlib
 
-    environment = words.environment(autoescape=True, finalize=words.finalized)
     facts, rows = report.facts, report.rows
     shown = figures.shown_classes(facts.asked)
     known = [row for row in facts.table.rows if row.n_certain]
@@ -219,7 +223,6 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
         "legend": WORDS,
         "empty_weight": float(dict(report.parameters).get("empty_weight", math.inf)),
         "most": MOST_MEMBERS,
-        "versions": package_versions(),
         "histograms": histograms
         and figures.inline_svg(histograms, "histograms", "scores of each class, and its limit"),
         "curve": curve
@@ -240,8 +243,25 @@ def render(report: Report, drawn: Mapping[str, Figure]) -> str:
             "examples": examples(rows, report.rule, facts.report.classes),
             "point": reports.own_point(rows.answers),
         }
-    template = environment.get_template("report.html.jinja")
-    return f"{template.render(report=report, facts=facts, **values)}\n"
+    return write(
+        "report.html.jinja",
+        title=report.title,
+        stamp=facts.stamp,
+        tone=facts.tone,
+        verdict=facts.verdict,
+        sentences=facts.provisos + facts.reasons + report.sentences,
+        made_from=report.made_from,
+        parameters=report.parameters,
+        report=report,
+        facts=facts,
+        **values,
+    )
+
+
+def write(template: str, **values: Any) -> str:
+    """Return a page of a template that fills the frame; everything in it is escaped."""
+    environment = words.environment(autoescape=True, finalize=words.finalized)
+    return f"{environment.get_template(template).render(versions=package_versions(), **values)}\n"
 
 
 def package_versions() -> list[tuple[str, str]]:
@@ -274,8 +294,8 @@ def calibration_report(
         sentences=tuple(words.say_each("words.sampled", sample=shown, n_rows=rows.n_rows)),
         rule=record.rule,
         rows=replace(made, pool=pool),
-        made_from=_made_from(record, {}, run_id, parameters),
-        parameters=_parameters(parameters),
+        made_from=made_from(record, {}, run_id, parameters),
+        parameters=listed_parameters(parameters),
     )
 
 
@@ -311,8 +331,8 @@ def answers_report(
         rows=shown,
         elsewhere="This gate was given no rows. Sets, scores, confusions and examples of the rows "
         f"that certify the version are in report.html of {where}.",
-        made_from=_made_from(record, made, run_id, parameters),
-        parameters=_parameters(parameters),
+        made_from=made_from(record, made, run_id, parameters),
+        parameters=listed_parameters(parameters),
     )
 
 
@@ -327,7 +347,7 @@ def _page_rows(
     )
 
 
-def _made_from(
+def made_from(
     record: SetClassifier, made: Mapping[str, str], run_id: str, parameters: Mapping[str, Any]
 ) -> tuple[tuple[str, str], ...]:
     """Return what a set classifier was made from, and by which run."""
@@ -360,7 +380,8 @@ def _used_rows(data: DataRecord) -> str:
     return f"{messages.shown(data.source)}, {used}, digest {data.digest}"
 
 
-def _parameters(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def listed_parameters(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return options as a page shows them: what is set, without secrets."""
     return tuple(
         (name, value if isinstance(value, str) else json.dumps(value))
         for name, value in messages.shown_options(parameters).items()
