@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from scrib_mlflow.workflows.evaluate import Evaluation as Evaluation, evaluate as evaluate
     from scrib_mlflow.workflows.frontier import Explored as Explored, frontier as frontier
     from scrib_mlflow.workflows.gate import Gated as Gated, gate as gate
+    from scrib_mlflow.workflows.monitor import Monitored as Monitored, monitor as monitor
     from scrib_mlflow.workflows.plan import Planned as Planned, plan as plan
     from scrib_mlflow.workflows.predict import Predicted as Predicted, predict as predict
     from scrib_mlflow.workflows.register import register as register
@@ -87,6 +88,7 @@ _NAMES = {  # public names by the module that defines them
     "workflows.evaluate": "Evaluation evaluate",
     "workflows.frontier": "Explored frontier",
     "workflows.gate": "Gated gate",
+    "workflows.monitor": "Monitored monitor",
     "workflows.plan": "Planned plan",
     "workflows.predict": "Predicted predict",
     "workflows.register": "register",

@@ -91,6 +91,25 @@ Examples:
       -P output=/data/answers -P key=patient,epoch -P engine=spark \\
       -P spark_options="{spark.master: 'local[4]'}"
 """
+MONITOR = """Watch a promoted set classifier by batches of its answers.
+
+A certificate holds as long as rows come from where its rows came from. Run this on every batch,
+such as a night's: it compares how often the model abstains, what it answers and its scores with
+those of the certify rows. With labels, even few and late, it tests whether the risks are still at
+most their targets. Evidence adds up from batch to batch, and the chance of a false alarm stays at
+most --false_alarms however many batches come. The version's tag scrib_monitor says ok or alarm.
+Exit code 0: counted; with --fail_on_alarm, 5: there is an alarm.
+
+\b
+Examples:
+  python -m scrib_mlflow monitor --model_uri models:/sleep-scrib@champion \\
+      --data answers
+  python -m scrib_mlflow monitor --model_uri models:/sleep-scrib@champion \\
+      --data audited.parquet --label stage --late_labels true --key epoch
+  mlflow run . -e monitor --env-manager local \\
+      -P model_uri=models:/sleep-scrib@champion -P data=/data/answers \\
+      -P fail_on_alarm=true -P on_alarm=demote
+"""
 PLAN = """Say what your labelled rows can certify, before any fit.
 
 Prints, for each class, the lowest target that its rows can certify, how many certain rows your
@@ -407,6 +426,7 @@ for _name, _kind, _text in (
     ("evaluate", options.Evaluate, EVALUATE),
     ("gate", options.Gate, GATE),
     ("predict", options.Predict, PREDICT),
+    ("monitor", options.Monitor, MONITOR),
     ("register", options.Register, REGISTER),
 ):
     main.add_command(Command(_name, _kind, _text, f"scrib_mlflow.workflows.{_name}"))

@@ -2,7 +2,7 @@
 
 Each has the exit code of a command that ends with it: 1 refused, as asked for; 2 what was given is
 wrong, or not there; 3 a store, a model or data cannot be reached or read, so nothing is decided;
-4 nobody knows whether the alias moved.
+4 nobody knows whether the alias moved. (5, an alarm of a monitor, is no error.)
 """
 
 from __future__ import annotations

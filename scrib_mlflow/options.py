@@ -209,6 +209,30 @@ class Predict(Settings):
     spark_options: SparkOptions | None = None
 
 
+class Monitor(Settings):
+    """Options of `monitor`."""
+
+    model_uri: str
+    data: Data
+    label: str | None = None
+    late_labels: bool = False
+    key: str | None = None
+    group: str | None = None
+    time: str | None = None
+    audit_probability: str | None = None
+    least_audit_probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    false_alarms: Rate = 0.05
+    alarms: Names = ()
+    fail_on_alarm: bool = False
+    on_alarm: Literal["report", "demote"] = "report"
+    restart: bool = False
+    verify: bool = False
+    seed: Seed = 0
+    batch_rows: Positive = 10_000
+    engine: EngineName = "local"
+    spark_options: SparkOptions | None = None
+
+
 class Register(Settings):
     """Options of `register`."""
 
@@ -310,6 +334,7 @@ MOST_USED = {
     "evaluate": "model_uri data label",
     "gate": "model_uri alias data label risk_targets max_abstention",
     "predict": "model_uri data output key",
+    "monitor": "model_uri data label key fail_on_alarm on_alarm",
     "plan": "data label risk_targets group",
     "frontier": "model_uri data label risk_targets group",
     "compare": "model_uri data label risk_targets group",
@@ -331,6 +356,19 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "is tested are as they were fixed then",
         "gate.data": "fresh labelled rows",
         "predict.data": "rows to answer, with or without labels",
+        "monitor.model_uri": "the set classifier to watch: models:/NAME/VERSION or "
+        "models:/NAME@ALIAS",
+        "monitor.data": "a batch of its answers, as predict writes them or as a log of requests "
+        "holds them, with or without inputs; or inputs alone, which it answers now",
+        "monitor.label": "column of the true class; rows may lack it",
+        "late_labels": "the rows of data were counted before; only their labels are new",
+        "monitor.key": "column that identifies a row, so that no row's label counts twice",
+        "monitor.group": GROUP,
+        "time": "column of when a row was asked; the latest is the time of the batch",
+        "audit_probability": "column of the probability with which a row was chosen to be "
+        "labelled, where that differs between rows",
+        "least_audit_probability": "the lowest of these probabilities by your plan; fixed with the "
+        "first batch",
         "frontier.data": FIT_ROWS,
         "compare.data": FIT_ROWS,
         "label": "column of the true class: names, or indices from 0",
@@ -396,6 +434,8 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "they are only measured",
         "path_data": "unlabelled rows that draw the path of set classifiers to test; data then "
         "only recalibrates scores and certifies",
+        "false_alarms": "highest chance that a kind of alarm is ever raised by chance, however "
+        "many batches come; fixed with the first batch",
         "path_fraction": "share of pool that draws the path; rows to label come from the others",
         "rows": "rows to label; with group about so many, in whole groups",
         "require_certificate": "end with exit code 1 if nothing could be certified; the version "
@@ -445,6 +485,7 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "answers": "top: answer only with the model's own top class, so that answers are never "
         "more wrong than top-1's; any: the paper's, which may answer another class",
         "seed": "seed of the split and the search",
+        "monitor.seed": "seed of what breaks ties between equal scores",
         "frontier.seed": SEED,
         "compare.seed": SEED,
         "select.max_fit_rows": "most rows that the search uses, of data and of pool each",
@@ -463,6 +504,11 @@ SECTIONS = {  # COMMAND.OPTION where a command gives an option a meaning of its 
         "registered_model_name": "name of the registered set classifier",
         "alias": "alias of the new version",
         "gate.alias": "alias that moves to the version if it passes",
+        "alarms": "alarms that count for fail_on_alarm and on_alarm: drift, risk, candidates",
+        "fail_on_alarm": "end with exit code 5 if there is an alarm",
+        "on_alarm": "report: only say so; demote: move the alias back to the version that had it "
+        "before, if that passes the gate",
+        "restart": "begin a new monitor of this version, after an alarm was looked into",
         "verify": "refuse a version whose files are not those that were registered",
     },
     "Output": {
@@ -494,6 +540,8 @@ VALUES = {  # what to type, where the type does not say it
     "key": "COLUMN",
     "weight": "COLUMN",
     "trust": "COLUMN",
+    "time": "COLUMN",
+    "audit_probability": "COLUMN",
     "scores_from": "SOURCE",
     "run_id": "RUN_ID",
     "registered_model_name": "NAME",
@@ -527,6 +575,11 @@ UNSET = {  # what happens without a value
     "max_group_rows": "none; group_cap applies",
     "key": "the content of the row",
     "predict.key": "none",
+    "monitor.key": "the content of the row",
+    "monitor.group": "calibrate's",
+    "time": "now",
+    "alarms": "all",
+    "audit_probability": "the same for all",
     "select.answers": "top",
     "gate.risk_targets": "the version's",
     "gate.overall_target": "the version's",

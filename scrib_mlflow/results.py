@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from scrib_mlflow.core.certificate import Certificate, CertifiedFit, Path, Plan
 from scrib_mlflow.core.certificate.advice import Advice
 from scrib_mlflow.core.groups import GroupTest
+from scrib_mlflow.core.monitoring import Baseline, Monitor
 from scrib_mlflow.core.optimal import AbstentionGap
 from scrib_mlflow.core.reports import SetReport
 from scrib_mlflow.core.rules import Fit, Rule
@@ -34,8 +35,8 @@ from scrib_mlflow.records import (
     Unscored,
 )
 
-SCHEMA_VERSION = 7
-READABLE = (2, 3, 4, 5, 6, 7)  # what a newer version adds has defaults
+SCHEMA_VERSION = 8
+READABLE = (2, 3, 4, 5, 6, 7, 8)  # what a newer version adds has defaults
 FIRST_SEALED = 7  # from here on the digest of a model's files is noted where it is registered
 DEEPEST = 30  # levels of a result's JSON
 
@@ -218,7 +219,7 @@ class Predictions:
     package_version: str
 
 
-Record = SetClassifier | Selection | Decision | Predictions
+Record = SetClassifier | Selection | Decision | Predictions | Baseline | Monitor
 Study = Plan | Comparison | TargetFrontier
 Result = Fit | SetReport | Certificate | CertifiedFit | Path | Rule | Record | Study
 

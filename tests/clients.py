@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 END_SECONDS = 180
-COMMANDS = ("calibrate", "evaluate", "gate", "predict", "register")
+COMMANDS = ("calibrate", "evaluate", "gate", "monitor", "predict", "register")
 # MLflow tries once, and waits for nobody; `RETRYING` tries again as MLflow does, without its pauses
 ONCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -110,12 +110,12 @@ def _load():
     import importlib  # noqa: PLC0415
 
     import scrib_mlflow  # noqa: PLC0415
-    from scrib_mlflow.report import page  # noqa: PLC0415
+    from scrib_mlflow.report import monitoring, page  # noqa: PLC0415
     from scrib_mlflow.synthetic import draw_scores  # noqa: PLC0415
 
     for name in COMMANDS:
         importlib.import_module(f"scrib_mlflow.workflows.{name}")
-    page.draw = lambda _: {}
+    page.draw = monitoring.draw = lambda _: {}
     scores, labels = draw_scores(300, seed=0)
     for rule in ("thresholds", "optimal"):
         scrib_mlflow.fit_certified(scores, labels, risk_targets=0.2, rule=rule)

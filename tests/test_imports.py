@@ -36,7 +36,7 @@ def test_core_loads_neither_mlflow_nor_slow_parts_of_scipy():
     assert loaded(code, names) == []
 
 
-@pytest.mark.parametrize("command", ["calibrate", "evaluate", "gate", "predict", "plan"])
+@pytest.mark.parametrize("command", ["calibrate", "evaluate", "gate", "monitor", "predict", "plan"])
 def test_commands_load_numba_when_they_fit_and_matplotlib_when_they_draw(command):
     assert loaded(f"import scrib_mlflow.workflows.{command}", ("numba", "matplotlib")) == []
 

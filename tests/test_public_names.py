@@ -11,7 +11,7 @@ from scrib_mlflow import options
 from scrib_mlflow.core.studies import Curve, draw_frontier
 from scrib_mlflow.core.studies.compare import Trial
 from scrib_mlflow.synthetic import draw_scores
-from tests.models import CLASSES
+from tests.models import CLASSES, draw_mixture
 
 NAMES = [
     "Calibration",
@@ -27,6 +27,7 @@ NAMES = [
     "Explored",
     "Fit",
     "Gated",
+    "Monitored",
     "OptimalRule",
     "Path",
     "Plan",
@@ -61,6 +62,7 @@ NAMES = [
     "frontier",
     "gate",
     "make_plan",
+    "monitor",
     "plan",
     "predict",
     "predict_candidates",
@@ -114,6 +116,7 @@ PARAMETERS = {
     "compare": "model_uri data label parameters",
     "frontier": "model_uri data label parameters",
     "evaluate": "model_uri data label parameters",
+    "monitor": "model_uri data parameters",
     "predict": "model_uri data output parameters",
     "register": "run_id parameters",
     "select": "model_uri data label pool parameters",
@@ -166,6 +169,10 @@ FIELDS = {
         model_uri passed checks policy champion fresh decided_at package_version
     """,
     "Gated": "name version alias run_id moved decision classifier",
+    "Monitored": """
+        model_uri run_id monitor_run_id source number repeated labels_only alarms failed demoted
+        monitor
+    """,
     "Planned": "run_id plan",
     "Predicted": "output already kept logged predictions answers",
     "Predictions": """
@@ -233,6 +240,11 @@ OPTIONS = {
     "Predict": """
         model_uri data output key explain overwrite verify batch_rows engine spark_options
     """,
+    "Monitor": """
+        model_uri data label late_labels key group time audit_probability least_audit_probability
+        false_alarms alarms fail_on_alarm on_alarm restart verify seed batch_rows engine
+        spark_options
+    """,
     "Register": "run_id registered_model_name alias",
     "Demo": "folder",
 }
@@ -243,6 +255,13 @@ TAGS = """
 GATE_TAGS = """
     scrib.gate scrib.gate_run_id scrib.gate_reasons scrib.gate_allow_overlap
     scrib.previous_champion
+"""
+MONITOR_TAGS = """
+    scrib_monitor scrib_monitor_since scrib_monitor_reasons scrib_monitor_run_id
+"""
+MONITOR_METRICS = """
+    n_rows n_labelled alarm abstention_rate ambiguous_rate empty_rate not_scored_rate
+    evidence_scores evidence_sets
 """
 METRICS = """
     certified p_value abstention_rate empty_rate size_ambiguity overall_risk overall_risk_upper
@@ -314,6 +333,28 @@ def test_a_version_that_passed_a_gate_has_thirteen_tags(certified):
     assert len(found) <= 13
 
 
+def test_tags_metrics_and_artifacts_of_a_monitor_are_those_promised(certified, real_page):
+    rows = draw_mixture(400, seed=3)
+    done = scrib_mlflow.monitor("models:/base-scrib/1", rows, label="label")
+    client = mlflow.MlflowClient()
+    version = client.get_model_version("base-scrib", "1")
+    assert sorted(version.tags) == sorted([*TAGS.split(), *MONITOR_TAGS.split()])
+    found = mlflow.get_run(done.monitor_run_id).data.metrics
+    of_risk = ["evidence_risk", "risk", "risk_lower", "risk_upper"]
+    by_class = [f"{name}/{each}" for name in of_risk for each in CLASSES]
+    of_asked = ("evidence_candidates/", "candidate_coverage/")  # of classes that abstain
+    assert sorted(n for n in found if not n.startswith(of_asked)) == sorted(
+        [*MONITOR_METRICS.split(), *by_class]
+    )
+    model_id = mlflow.models.get_model_info("models:/base-scrib/1").model_id
+    of_model = client.get_logged_model(model_id).metrics
+    assert {each.key for each in of_model} >= {*found}
+    listed = [*client.list_artifacts(done.monitor_run_id)]
+    assert [item.path for item in listed] == ["monitor.json", "report.html", "states"]
+    batch = [*client.list_artifacts(done.run_id), *client.list_artifacts(done.run_id, "figures")]
+    assert {item.path for item in batch} >= {"monitor.json", "report.html", "figures/rates.png"}
+
+
 def test_metrics_of_a_calibration_are_those_promised(certified):
     version = mlflow.MlflowClient().get_model_version("base-scrib", "1")
     found = mlflow.get_run(version.tags["scrib.run_id"]).data.metrics
@@ -332,7 +373,7 @@ def test_artifacts_of_a_calibration_are_those_promised(calibrated):
 def test_the_json_of_a_set_classifier_is_that_promised(calibrated):
     found = json.loads(scrib_mlflow.to_json(calibrated.classifier))
     assert list(found) == ["schema_version", "type", *FIELDS["SetClassifier"].split()]
-    assert found["schema_version"] == 7
+    assert found["schema_version"] == 8
     assert list(found["scores"]) == [
         "call",
         "key",

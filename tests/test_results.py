@@ -63,14 +63,14 @@ def test_text_is_json_for_every_reader():
 
     report = evaluate_sets(SCORES[:1], LABELS[:1], [-np.inf] * 5)
     fields = json.loads(to_json(report), parse_constant=refuse)
-    assert fields["schema_version"] == 7
+    assert fields["schema_version"] == 8
     assert fields["by_class"]["0"]["risk"] == "NaN"
     rule = json.loads(to_json(ThresholdRule(thresholds=(-np.inf, 0.5))), parse_constant=refuse)
     assert rule["thresholds"] == ["-Infinity", 0.5]
 
 
 STORED = """{
-  "schema_version": 7,
+  "schema_version": 8,
   "type": "threshold_rule",
   "thresholds": [
     1e-07,

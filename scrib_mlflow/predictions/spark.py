@@ -11,18 +11,29 @@ import mlflow
 import pandas as pd
 import pyarrow as pa
 from mlflow.exceptions import MlflowException
+from numpy.typing import NDArray
 from pyspark.sql import functions as F  # noqa: N812
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 from scrib_mlflow.engines.spark import session
-from scrib_mlflow.engines.spark.scoring import quietly
-from scrib_mlflow.engines.spark.tables import as_pattern, column, read, structure
+from scrib_mlflow.engines.spark.scoring import quietly, slim_chunks
+from scrib_mlflow.engines.spark.tables import (
+    ROW,
+    as_pattern,
+    column,
+    digest_rows,
+    first_rows,
+    packed,
+    read,
+    structure,
+)
 from scrib_mlflow.errors import OutputError
-from scrib_mlflow.predictions import answers
+from scrib_mlflow.predictions import answers, served
 from scrib_mlflow.predictions.answers import MANIFEST, PredictRequest, Written
 from scrib_mlflow.results import Predictions, to_json
 
+__all__ = ["digest_rows", "first_rows"]  # of the engine, for workflows, which know no Spark
 ANSWER = "scrib answer"
 AS_SPARK = {
     pa.string(): "string",
@@ -80,6 +91,30 @@ def with_answers(frame: DataFrame, features: Sequence[str], request: PredictRequ
         *map(column, request.key),
         *(column(ANSWER).getField(name).alias(name) for name in request.columns()),
     )
+
+
+def read_slim(
+    frame: DataFrame, slimmer: served.Slimmer, request: PredictRequest, n_rows: int
+) -> dict[str, NDArray[Any]]:
+    """Return the slim rows of a table, which its workers answer where it holds no answers."""
+    given = list(frame.columns)
+    if not served.has_answers(given):
+        features = served.features_of(given, slimmer, request)
+        answer = _answer_function(frame.sparkSession, request)
+        names = list(request.columns())
+        kept = [name for name in given if name not in names]
+        fields = [column(ANSWER).getField(name).alias(name) for name in names]
+        frame = frame.withColumn(ANSWER, answer(structure(features)))
+        frame = frame.select(*map(column, kept), *fields)
+
+    def slim(batch: pa.RecordBatch) -> dict[str, Any]:
+        return slimmer.slim(pa.Table.from_struct_array(batch.column(ROW)))
+
+    with slim_chunks(frame.select(packed(frame)), slim, n_rows * served.ROW_BYTES) as chunks:
+        parts = [
+            {name: chunk.column(name).to_numpy() for name in chunk.column_names} for chunk in chunks
+        ]
+    return served.joined(parts)
 
 
 def read_back(written: DataFrame, place: str, digest: str, request: PredictRequest) -> Written:

@@ -22,6 +22,7 @@ from mlflow.pyfunc import PyFuncModel
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
 from scrib_mlflow import serving
+from scrib_mlflow.core.monitoring import Baseline
 from scrib_mlflow.errors import InvalidSettingsError, ModelError, StoreError, UnreadableModelError
 from scrib_mlflow.messages import reason
 from scrib_mlflow.records import Base, seal
@@ -57,6 +58,7 @@ class Stored(NamedTuple):
 
     record: SetClassifier
     text: str
+    baseline: str = ""  # text of its `baseline.json`, where it is at hand
 
 
 def load_model(uri: str) -> PyFuncModel:
@@ -77,22 +79,38 @@ def load_model(uri: str) -> PyFuncModel:
 
 def read_stored(uri: str) -> Stored:
     """Return what `scrib.json` of a registered set classifier says."""
+    text = _read_artifact(uri, "scrib")
+    if text is None:
+        raise ModelError(f"{uri} is no set classifier of scrib_mlflow; make one with calibrate")
+    return Stored(_set_classifier(text, uri), text)
+
+
+def read_baseline(uri: str) -> Baseline | None:
+    """Return what answers looked like at calibration, None where a version does not say."""
+    text = _read_artifact(uri, "baseline")
+    found = None if text is None else from_json(text)
+    if found is not None and not isinstance(found, Baseline):
+        raise ModelError(f"baseline.json of {uri} holds a {type(found).__name__}")
+    return found
+
+
+def _read_artifact(uri: str, name: str) -> str | None:
+    """Return the text of a file of a logged model, None where it has no such file."""
     try:
         info = mlflow.models.get_model_info(uri)  # unlike Model.load, it takes models:/m-ID
         artifacts = info.flavors.get("python_function", {}).get("artifacts") or {}
-        if "scrib" not in artifacts:
-            raise ModelError(f"{uri} is no set classifier of scrib_mlflow; make one with calibrate")
-        file, folder = artifacts["scrib"]["path"], uri
+        if name not in artifacts:
+            return None
+        file, folder = artifacts[name]["path"], uri
         if re.fullmatch(
             r"models:/m-[^/]+", uri
         ):  # MLflow finds no file by models:/m-ID with a path
             logged = mlflow.MlflowClient().get_logged_model(uri.removeprefix("models:/"))
             folder = str(logged.artifact_location)
         path = mlflow.artifacts.download_artifacts(artifact_uri=f"{folder}/{file}")
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (MlflowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(f"the files of {uri} cannot be read: {reason(error)}") from error
-    return Stored(_set_classifier(text, uri), text)
 
 
 def _set_classifier(text: str, where: str) -> SetClassifier:
@@ -156,12 +174,12 @@ def check_names(name: str, alias: str, base: Base) -> None:
 
 @contextmanager
 def _packed(
-    text: str, base_uri: str, inputs: Schema | None, rows: Any, example: Any
+    text: str, baseline: str, base_uri: str, inputs: Schema | None, rows: Any, example: Any
 ) -> Iterator[dict[str, Any]]:
     """Yield what MLflow needs to save or log a set classifier.
 
-    `text` is its `scrib.json`. Without a signature of the classifier, the inputs are inferred from
-    the rows.
+    `text` is its `scrib.json`, `baseline` its `baseline.json`, "" for none. Without a signature of
+    the classifier, the inputs are inferred from the rows.
     """
     if inputs is None and rows is not None:
         inputs = infer_signature(rows).inputs
@@ -169,11 +187,15 @@ def _packed(
     more = serving.counts_more(served["rule"], len(served["classes"]))
     outputs = Schema([*OUTPUTS, MORE] if more else [*OUTPUTS])
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "scrib.json"
-        path.write_text(text, encoding="utf-8")
+        artifacts = {"base_model": base_uri}
+        for name, content in {"scrib": text, "baseline": baseline}.items():
+            if content:
+                path = Path(folder) / f"{name}.json"
+                path.write_text(content, encoding="utf-8")
+                artifacts[name] = str(path)
         yield {
             "python_model": serving.__file__,
-            "artifacts": {"base_model": base_uri, "scrib": str(path)},
+            "artifacts": artifacts,
             "signature": ModelSignature(inputs=inputs, outputs=outputs, params=PARAMETERS),
             "input_example": example,
             "pip_requirements": requirements(base_uri),
@@ -183,7 +205,8 @@ def _packed(
 
 def log_model(stored: Stored, inputs: Schema | None, rows: Any, example: Any) -> ModelInfo:
     """Log the set classifier as a model of the active run; it is not registered yet."""
-    with _packed(stored.text, stored.record.base.uri, inputs, rows, example) as packed:
+    files = stored.text, stored.baseline, stored.record.base.uri
+    with _packed(*files, inputs, rows, example) as packed:
         return mlflow.pyfunc.log_model(name=MODEL_NAME, **packed)
 
 
@@ -202,7 +225,7 @@ def try_rule(
     with tempfile.TemporaryDirectory() as folder:
         place = f"{folder}/model"
         try:
-            with _packed(json.dumps(served), base_uri, inputs, rows, example) as packed:
+            with _packed(json.dumps(served), "", base_uri, inputs, rows, example) as packed:
                 mlflow.pyfunc.save_model(place, **packed)
         except (MlflowException, OSError, TypeError, ValueError) as error:
             if is_unanswered(error) or isinstance(error, OSError):
@@ -282,7 +305,7 @@ def try_example(folder: str) -> None:
 
 def version_tags(stored: Stored, run_id: str) -> dict[str, str]:
     """Return the tags of a registered version; a gate adds a few, and scrib.json says the rest."""
-    record, text = stored
+    record, text, _ = stored
     return {
         "scrib.base_model": record.base.name,
         "scrib.base_version": record.base.version or record.base.model_id,

@@ -119,7 +119,8 @@ def run(settings: Calibrate) -> Calibration:
             _try_serving(base, model, parts)
         stack.enter_context(_told_if_counted(run_id))
         record = fitting.make_record(settings, base, parts, run_id)
-        stored = Stored(record, to_json(record))
+        baseline = fitting.make_baseline(record, parts) if model is not None else None
+        stored = Stored(record, to_json(record), to_json(baseline) if baseline else "")
         _log(stored, tables, parts, settings, name if base.uri else base.name, run_id)
         if model is None:
             runs.remember(f"runs:/{run_id}", "", "")

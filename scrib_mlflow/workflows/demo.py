@@ -27,7 +27,7 @@ from mlflow.data.pandas_dataset import from_pandas
 
 from scrib_mlflow.errors import InvalidSettingsError, StoreError
 from scrib_mlflow.options import Demo
-from scrib_mlflow.workflows import calibrate, gate
+from scrib_mlflow.workflows import calibrate, gate, monitor
 
 LOGGER = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ ANSWER_SECONDS = 60
 TRAIN_ROWS, WORSE_ROWS, VALIDATION_ROWS = 300, 60, 1200  # of 1,797; the others are fresh
 COVERAGE = 0.9  # of the candidates of abstentions
 TARGET = 0.15  # about what 84 certify rows a digit can certify
+BATCH_ROWS = 300  # that are monitored
 MOST_MORE = 0.02  # that a new version may abstain more often than the champion
 NEEDED = ("mlflow", "scikit-learn", "skops")  # to load the classifier
 MARK = "made_by_scrib_demo"
@@ -114,7 +115,7 @@ class Shown(NamedTuple):
 
 
 def run(settings: Demo) -> Shown:
-    """Train, register, calibrate, promote, refuse and serve, saying what comes when."""
+    """Train, register, calibrate, promote, refuse, serve and monitor, saying what comes when."""
     folder = _fresh_folder(Path(settings.folder).absolute())
     with _private_store(folder) as store:
         LOGGER.info("== 1. a classifier for handwritten digits, trained on 300 rows and registered")
@@ -134,7 +135,24 @@ def run(settings: Demo) -> Shown:
         alias = f"models:/{done.name}@champion"
         LOGGER.info(f"== 5. mlflow models serve -m {alias} --env-manager local, and two requests")
         with serve(alias, store, folder / "server.log") as address:
-            return _ask(address, rows["fresh"], folder)
+            shown = _ask(address, rows["fresh"], folder)
+        LOGGER.info("== 6. monitor: a batch like those before, with labels")
+        _monitor(alias, rows["fresh"], label="digit")
+        LOGGER.info("== 7. and one without labels, from a scanner that moves digits to the side")
+        _monitor(alias, _moved(rows["validation"].tail(BATCH_ROWS).drop(columns="digit")))
+        return shown
+
+
+def _monitor(model_uri: str, rows: pd.DataFrame, **parameters: Any) -> None:
+    done = monitor.monitor(model_uri, rows, **parameters)
+    LOGGER.info(f"\n{monitor.summary(done)}\n")
+
+
+def _moved(pixels: pd.DataFrame) -> pd.DataFrame:
+    """Return pictures of 8 by 8 pixels whose columns have moved one to the right."""
+    pictures = pixels.to_numpy().reshape(-1, 8, 8)
+    moved = np.roll(pictures, 1, axis=2).reshape(len(pixels), -1)
+    return pd.DataFrame(moved, columns=pixels.columns)
 
 
 def _calibrate(model_uri: str, folder: Path) -> calibrate.Calibration:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 import scrib_mlflow
+from scrib_mlflow.core import monitoring
 from scrib_mlflow.core.certificate import (
     Certificate,
     Path,
@@ -29,8 +30,10 @@ from scrib_mlflow.core.certificate.advice import Advice, advise
 from scrib_mlflow.core.certificate.certified import deploy, fitted_candidates
 from scrib_mlflow.core.certificate.claims import make_certificate
 from scrib_mlflow.core.groups import GroupTest, choose_group_test, first_rows
-from scrib_mlflow.core.inputs import Floats, Labels, check_rows, labels_for
+from scrib_mlflow.core.inputs import Bools, Floats, Labels, check_rows, labels_for
 from scrib_mlflow.core.loss import Ambiguity, choose_rule, describe_rule
+from scrib_mlflow.core.monitoring import Baseline
+from scrib_mlflow.core.monitoring.baseline import one_of_each_group
 from scrib_mlflow.core.optimal import AbstentionGap, fit_optimal, fit_recalibration, measure_gap
 from scrib_mlflow.core.rules import Fit, OptimalRule, Recalibration, Rule
 from scrib_mlflow.core.search import fit_thresholds
@@ -54,6 +57,7 @@ from scrib_mlflow.registry import ledger, runs
 from scrib_mlflow.report.plan import impossible, plan_sentence
 from scrib_mlflow.results import PathRecord, SetClassifier, to_json
 from scrib_mlflow.rows.scored import Scored
+from scrib_mlflow.serving import valid_rows
 from scrib_mlflow.workflows.plan import plan_certify
 
 LOGGER = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ NO_MATTER = LOCATIONS | MEANS  # options that change nothing about what is teste
 TARGETS = {"risk_targets", "overall_target", "max_class_abstention", "waive"}  # beside groups
 WEIGHTS = {"chance_weight", "size_weight", "empty_weight"}
 THRESHOLD_OPTIONS = {"penalty", *WEIGHTS}
+BASELINE_ROWS = 100_000  # that later answers are compared with
 ADVICE_ROWS = 5_000  # fit rows that advice is drawn from
 
 
@@ -192,6 +197,47 @@ def make_record(
         unscored=find_unscored(parts),
         selection=None if parts.selected is None else parts.selected.record,
     )
+
+
+def make_baseline(record: SetClassifier, parts: engines.CalibrationRows) -> Baseline | None:
+    """Return what a monitor compares later answers with, None where rows stand for others.
+
+    Rows that certify stand for new rows; fit rows choose what is counted of them.
+    """
+    if record.weight is not None:
+        return None
+    selected = parts.selected
+    rows = parts.fit if parts.certify is None else parts.certify
+    labelled = None
+    if selected is None:
+        labelled = _served(rows, record.rule)[0], _first_rows(rows).labels
+    else:  # only rows that some rule answers have labels
+        rows = selected.open_rows
+    used = rows
+    if rows.groups is not None:
+        used = rows.take(one_of_each_group(rows.groups, rows.order))
+    fit, fit_sets = _served(parts.fit, record.rule)
+    return monitoring.make_baseline(
+        parts.classes,
+        (fit, fit_sets),
+        _served(used, record.rule)[0],
+        labelled,
+        grouped=rows.groups is not None,
+    )
+
+
+def _first_rows(rows: Scored) -> Scored:
+    """Return at most so many rows as a baseline needs, in an order like chance."""
+    return rows.at(np.argsort(rows.order, kind="stable")[:BASELINE_ROWS])
+
+
+def _served(rows: Scored, rule: Rule) -> tuple[monitoring.Served, Bools]:
+    """Return what a rule answers to some rows, and their sets."""
+    some = _first_rows(rows)
+    sets = some.sets_of(rule)(slice(0, some.n_rows))
+    scored = valid_rows(asdict(rule), some.scores)
+    top = np.where(scored, some.scores.max(axis=1), np.nan)
+    return monitoring.served_sets(sets, scored, top), sets
 
 
 def find_unscored(parts: engines.CalibrationRows) -> Unscored | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -26,7 +27,7 @@ from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.records import Base, group_targets, risk_groups, seal
 from scrib_mlflow.registry import alias, ledger, models, runs, stores
 from scrib_mlflow.report import page, words
-from scrib_mlflow.results import Decision, Fresh, Policy, SetClassifier, to_json
+from scrib_mlflow.results import Check, Decision, Fresh, Policy, SetClassifier, to_json
 from scrib_mlflow.rows import leakage
 from scrib_mlflow.rows.scored import Answered
 from scrib_mlflow.workflows.evaluate import FreshRows
@@ -72,8 +73,11 @@ def gate(model_uri: str, **parameters: Any) -> Gated:
     return run(read_settings(Gate, {"model_uri": model_uri, **parameters}))
 
 
-def run(settings: Gate) -> Gated:
-    """Do what `gate` does."""
+MoreChecks = Callable[[str], tuple[Check, ...]]  # of whoever has the alias
+
+
+def run(settings: Gate, more: MoreChecks | None = None) -> Gated:
+    """Do what `gate` does; a caller may ask for more checks."""
     _check_options(settings)
     with stores.short_waits():
         stores.check_stores()
@@ -101,7 +105,7 @@ def run(settings: Gate) -> Gated:
         mlflow.set_tag(runs.MODEL_URI, base.uri)
         if rows is not None and not candidate.looked.damage:
             fresh, answered = _measure(rows, candidate, policy, how, run_id)
-        review = Review(candidate, policy, rows, answered, settings, run_id)
+        review = Review(candidate, policy, rows, answered, settings, run_id, more)
         decision, moved = _decide_and_move(review, fresh)
     return Gated(
         name=base.name,
@@ -153,6 +157,7 @@ class Review(NamedTuple):
     answered: Answered | None  # what the version answers to them
     settings: Gate
     run_id: str
+    more: MoreChecks | None
 
 
 def _find(settings: Gate) -> Candidate:
@@ -332,6 +337,7 @@ def _decide(review: Review, fresh: Fresh | None, champion: str) -> Decision:
     checks = decide(
         candidate.stored.record, candidate.looked.damage, policy, fresh, candidate.looked.signature
     )
+    checks += () if review.more is None else review.more(champion)
     return Decision(
         model_uri=base.uri,
         passed=all(check.passed for check in checks),

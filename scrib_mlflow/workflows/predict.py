@@ -180,7 +180,6 @@ def _answer_in_spark(
     settings: Predict, request: answers.PredictRequest, options: dict[str, str]
 ) -> Predicted:
     """Answer all rows in Spark's workers, which write the output themselves."""
-    from scrib_mlflow.engines.spark.tables import digest_rows, first_rows  # noqa: PLC0415
     from scrib_mlflow.predictions import spark  # noqa: PLC0415  # an extra
 
     place, name = spark.output_place(settings.output, settings.data), request.record.base.name
@@ -190,14 +189,14 @@ def _answer_in_spark(
     ):
         features = answers.check_columns(request, settings.data, tuple(frame.columns))
         mode = spark.check_free(frame.sparkSession, place, overwrite=settings.overwrite)
-        digest, n_rows = digest_rows(frame)
+        digest, n_rows = spark.digest_rows(frame)
         with runs.open_run(f"predict {request.model.name}", name) as run_id:
             runs.log_parameters(run_id, settings.model_dump())
             LOGGER.info(f"loading {request.model.uri}, and {doing('spark', n_rows)}")
             answered = spark.with_answers(frame, features, request)
             answered.write.mode(mode).parquet(place)  # `_SUCCESS` says that its job has finished
             written = spark.read_back(answered, place, digest, request)
-            some_rows = first_rows(frame, tables.SOME_ROWS)
+            some_rows = spark.first_rows(frame, tables.SOME_ROWS)
             if not _some_scored(written, n_rows):
                 spark.delete(frame.sparkSession, place)
                 model = models.load_model(request.model.uri)

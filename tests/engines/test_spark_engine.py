@@ -296,3 +296,23 @@ def test_more_than_fits_into_the_drivers_memory_is_handed_over():
     command = [sys.executable, "-c", MORE_THAN_FITS]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == str(700 * 2**20), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("what", ["answers", "inputs"])
+def test_both_engines_monitor_alike(uri, what):
+    made = scrib_mlflow.calibrate(uri, "rows.parquet", "label", risk_targets=0.1)
+    data, options = "known_fresh.parquet", {"key": "id", "label": "label"}
+    if what == "answers":
+        scrib_mlflow.predict(made.model_uri, data, "served", key="id,label", explain=True)
+        data = "served"
+    ours, theirs = (
+        scrib_mlflow.monitor(made.model_uri, data, restart=True, **options, **engine).monitor
+        for engine in ({}, {"engine": "spark"})
+    )
+    assert ours.n_rows == 2550
+    assert sum(ours.certain) > 2000
+    # times differ
+    assert [replace(each, time="") for each in ours.history] == [
+        replace(each, time="") for each in theirs.history
+    ]
+    assert (ours.bins, ours.kinds, ours.risk) == (theirs.bins, theirs.kinds, theirs.risk)

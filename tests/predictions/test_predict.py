@@ -122,7 +122,7 @@ def test_pandas_reads_the_folder_of_answers(loose, rows):
 def test_the_manifest_says_what_answered_which_rows(loose, rows):
     done = scrib_mlflow.predict(loose.model_uri, "rows.parquet", "out", key="name", batch_rows=20)
     said = json.loads(Path("out/_scrib.json").read_text(encoding="utf-8"))
-    assert said["schema_version"] == 7
+    assert said["schema_version"] == 8
     assert said["type"] == "predictions"
     assert said["model_uri"] == "models:/base-scrib/1"
     version = mlflow.MlflowClient().get_model_version("base-scrib", "1")

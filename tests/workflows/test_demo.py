@@ -24,6 +24,8 @@ def test_the_demo_shows_an_answer_and_an_abstention_and_stops_its_server(tmp_pat
     assert "digits-scrib version 1, alias candidate" in run.stderr
     assert "Passed: the alias champion is on version 1 (new)." in run.stderr
     assert "the alias champion stays on version 1." in run.stderr
+    assert "ok: no alarm in 1 batch (297 rows)." in run.stderr
+    assert "ALARM since batch 2" in run.stderr
     log = (tmp_path / "shown" / "server.log").read_text(encoding="utf-8")
     assert "Finished server process" in log or "Shutting down" in log
     assert [path.name for path in tmp_path.iterdir()] == ["shown"]

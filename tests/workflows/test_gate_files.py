@@ -13,6 +13,7 @@ from mlflow.exceptions import MlflowException
 import scrib_mlflow
 from scrib_mlflow.errors import ModelError, StoreError
 from scrib_mlflow.records import seal
+from scrib_mlflow.results import SCHEMA_VERSION
 from tests.models import register_mixture
 from tests.workflows.gates import NAME, champion, failed, tags
 
@@ -220,7 +221,9 @@ def test_a_signed_version_passes_where_the_run_that_made_it_is_unknown(mixture, 
 
 def test_a_version_of_before_files_were_sealed_is_still_read(certified):
     path = stored_file()
-    path.write_text(path.read_text().replace('"schema_version": 7', '"schema_version": 6'))
+    path.write_text(
+        path.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 6')
+    )
     client, run_id = mlflow.MlflowClient(), tags()["scrib.run_id"]
     digest = seal(path.read_text())
     client.set_tag(run_id, "scrib.certificate_digest", digest)

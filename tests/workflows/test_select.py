@@ -621,7 +621,7 @@ def test_a_pool_that_is_no_pool_is_refused(pools):
 
 def test_scrib_json_says_how_rows_were_drawn(certified_labels):
     record = read_record(certified_labels.version)
-    assert record["schema_version"] == 7
+    assert record["schema_version"] == 8
     assert list(record["selection"]) == [
         *("run_id", "digest", "n_pool", "n_path", "n_open", "n_answered", "n_drawn"),
         *("n_unlabelled", "n_groups", "n_beyond"),

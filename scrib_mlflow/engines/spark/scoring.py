@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as installed
@@ -41,6 +41,7 @@ from scrib_mlflow.rows.scoring import cannot_be_scored
 
 if TYPE_CHECKING:
     from mlflow.types import Schema
+    from pyspark.sql import DataFrame
 
 # struct of s0, s1, …, of m0, m1, … for sets and c0, c1, … for candidates, and of error
 SCORES = "scrib scores"
@@ -87,15 +88,34 @@ def score_table(
         wanted = [packed(read.frame)]
         if not model.score_columns:
             wanted.append(_udf(spark, model)(structure(model.inputs)).alias(SCORES))
-        chunks = read.frame.select(*wanted).mapInArrow(slimmer.chunks, "chunk binary")
         width = ROW_BYTES + 10 * len(model.classes)
-        chunks = chunks.repartition(math.ceil(read.record.n_rows * width / PART_BYTES))
-        chunks.persist(StorageLevel.DISK_ONLY)
-        try:
-            chunks.count()  # all workers at once; what follows asks for one part after the other
-            return _collect(read, map(_unpacked, _part_by_part(chunks)), model, max_invalid)
-        finally:
-            chunks.unpersist()
+        n_rows = read.record.n_rows
+        with slim_chunks(read.frame.select(*wanted), slimmer.slim, n_rows * width) as chunks:
+            return _collect(read, chunks, model, max_invalid)
+
+
+@contextmanager
+def slim_chunks(
+    frame: DataFrame, slim: Callable[[pa.RecordBatch], dict[str, Any]], size: int
+) -> Iterator[Iterator[pa.Table]]:
+    """Yield the slim rows that workers make of batches, about so many bytes in all."""
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                columns = pa.RecordBatch.from_pydict(slim(batch))
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, columns.schema) as writer:
+                    writer.write_batch(columns)
+                yield pa.RecordBatch.from_pydict({"chunk": [sink.getvalue().to_pybytes()]})
+
+    chunks = frame.mapInArrow(pack, "chunk binary").repartition(math.ceil(size / PART_BYTES))
+    chunks.persist(StorageLevel.DISK_ONLY)
+    try:
+        chunks.count()  # all workers at once; what follows asks for one part after the other
+        yield map(_unpacked, _part_by_part(chunks))
+    finally:
+        chunks.unpersist()
 
 
 def _part_by_part(chunks: Any) -> Iterator[bytes]:
@@ -156,16 +176,6 @@ class Slimmer:
     known: pd.Index | None  # the labels that the table has
     named: dict[str, str]  # columns by "key" and "group"
     model: ServedModel
-
-    def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the slim rows of each batch, packed."""
-        for batch in batches:
-            if batch.num_rows:
-                slim = pa.RecordBatch.from_pydict(self.slim(batch))
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, slim.schema) as writer:
-                    writer.write_batch(slim)
-                yield pa.RecordBatch.from_pydict({"chunk": [sink.getvalue().to_pybytes()]})
 
     def slim(self, batch: pa.RecordBatch) -> dict[str, Any]:
         """Return the columns that the driver needs of a batch."""
