@@ -221,13 +221,13 @@ class Monitor(Settings):
     time: str | None = None
     audit_probability: str | None = None
     least_audit_probability: Annotated[float, Field(gt=0, le=1)] | None = None
-    false_alarms: Rate = 0.05
+    false_alarms: Rate | None = None
     alarms: Names = ()
     fail_on_alarm: bool = False
     on_alarm: Literal["report", "demote"] = "report"
     restart: bool = False
     verify: bool = False
-    seed: Seed = 0
+    seed: Seed | None = None
     batch_rows: Positive = 10_000
     engine: EngineName = "local"
     spark_options: SparkOptions | None = None
@@ -579,6 +579,8 @@ UNSET = {  # what happens without a value
     "monitor.group": "calibrate's",
     "time": "now",
     "alarms": "all",
+    "false_alarms": "0.05, or as the first batch said",
+    "monitor.seed": "0, or as the first batch said",
     "audit_probability": "the same for all",
     "select.answers": "top",
     "gate.risk_targets": "the version's",

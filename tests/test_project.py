@@ -114,15 +114,16 @@ def test_mlflow_run_of_the_gate_ends_as_it_decides(certified, capfd):
 
 
 def test_mlflow_run_of_the_monitor_counts_a_batch_and_fails_on_an_alarm(certified, capfd):
-    rows = pd.read_parquet("fresh.parquet")
-    rows.to_csv("night.csv", index=False)
-    given = {"model_uri": f"models:/{NAME}/1", "label": "label", "fail_on_alarm": "true"}
+    rows = pd.read_parquet("fresh.parquet").assign(id=range(2000))
+    rows.drop(columns="label").to_csv("night.csv", index=False)
+    given = {"model_uri": f"models:/{NAME}/1", "key": "id", "fail_on_alarm": "true"}
     fine = run_project(capfd, ROOT, "monitor", **given, data="night.csv")
     assert fine.returncode == 0, fine.stderr
     assert "ok: no alarm in 1 batch (2,000 rows)." in fine.stdout
     rows.assign(label=rows["label"].sample(frac=1, random_state=0).to_numpy()).to_parquet("b")
     Path("b").rename("shuffled.parquet")
-    bad = run_project(capfd, ROOT, "monitor", **given, data="shuffled.parquet", late_labels="true")
+    labels = {"label": "label", "late_labels": "true"}
+    bad = run_project(capfd, ROOT, "monitor", **given, data="shuffled.parquet", **labels)
     assert bad.returncode != 0
     assert "the risks of easy, hard, middle are above their targets" in bad.stdout
     assert "Traceback" not in bad.stderr

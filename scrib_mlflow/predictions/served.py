@@ -7,6 +7,7 @@ Spark's workers.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,18 +24,23 @@ from scrib_mlflow import messages, preflight
 from scrib_mlflow.core.inputs import is_blank, mix
 from scrib_mlflow.core.monitoring import Served
 from scrib_mlflow.core.monitoring.baseline import set_hashes
-from scrib_mlflow.errors import InvalidDataError
+from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, ScribError
 from scrib_mlflow.predictions.answers import MANIFEST, PredictRequest, answer
 from scrib_mlflow.records import Frame
 from scrib_mlflow.results import Predictions, from_json
 from scrib_mlflow.rows import hashes, tables
 from scrib_mlflow.rows.tables import UNLABELLED
 
+LOGGER = logging.getLogger(__name__)
+
 NEEDED = ("prediction", "reason", "prediction_set")  # what a row was answered
 LISTS = {"prediction_set", "candidates", "classes", "scores", "thresholds", "multipliers"}
 LISTS |= {"class_miscoverage"}
 ROW_BYTES = 80  # of a slim row
 NOT_SCORED = ("invalid_scores", "not_scored")  # reasons
+REASONS = ("", "ambiguous", "empty", *NOT_SCORED)
+TEXTS = ("prediction", "reason", "prediction_set", "candidates", "scores")  # of a csv
+MEMBER = pa.string()
 KINDS = {  # of what is kept of each row
     "rows": np.uint64,  # hash of what identifies it
     "contents": np.uint64,  # hash of all of it but its label
@@ -66,11 +72,22 @@ class Slimmer:
 
     def slim(self, batch: pa.RecordBatch | pa.Table) -> dict[str, Any]:
         """Return arrays by name."""
+        try:
+            return self._slim(batch)
+        except ScribError:
+            raise
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InvalidDataError(
+                f"{self.what} cannot be read as answers: {messages.reason(error)}"
+            ) from error
+
+    def _slim(self, batch: pa.RecordBatch | pa.Table) -> dict[str, Any]:
         columns = {name: batch.column(name) for name in batch.schema.names}
         n = batch.num_rows
         reasons = _texts(columns["reason"])
-        scored = ~np.isin(reasons, NOT_SCORED)
         predictions = _texts(columns["prediction"])
+        failed = (reasons == "") & (predictions == "")  # there was no answer at all
+        scored = ~np.isin(reasons, NOT_SCORED) & ~failed
         rows, members = self._members(columns["prediction_set"], "prediction_set")
         plain = [name for name in self.identity if name not in LISTS]
         beside = [name for name in (self.key, self.group, self.time) if name is not None]
@@ -83,8 +100,9 @@ class Slimmer:
             "sets": sets,
             "sizes": np.bincount(rows, minlength=n),
             "scored": scored,
-            "top": _highest(columns.get("scores"), n),
+            "top": self._highest(columns.get("scores"), n),
         }
+        self._check(reasons, found)
         found["rows"] = found["contents"]
         for option, name in (("rows", self.key), ("groups", self.group)):
             if name is not None:
@@ -99,6 +117,18 @@ class Slimmer:
         if self.time is not None:
             found["time"] = self._seconds(frame[self.time])
         return {name: np.asarray(values, dtype=KINDS[name]) for name, values in found.items()}
+
+    def _check(self, reasons: NDArray[Any], found: dict[str, Any]) -> None:
+        """Raise for a row whose answer contradicts its reason or its set."""
+        known = np.isin(reasons, REASONS)
+        answered = found["answers"] >= 0
+        fits = ((reasons == "") == answered) & (~answered | (found["sizes"] == 1))
+        bad = np.flatnonzero(~known | (found["scored"] & ~fits))
+        if len(bad):
+            raise InvalidDataError(
+                f"{self.what} has a row with the reason {reasons[bad[0]]!r} that its prediction "
+                "or its prediction_set contradicts; are these the columns that the model served?"
+            )
 
     def _answers(self, predictions: NDArray[Any], scored: NDArray[np.bool_]) -> NDArray[np.intp]:
         codes, distinct = pd.factorize(predictions)
@@ -127,11 +157,11 @@ class Slimmer:
             )
         return rows.astype(np.int64), numbers[codes]
 
-    def _as_lists(self, column: Any, name: str) -> Any:
+    def _as_lists(self, column: Any, name: str, kind: pa.DataType = MEMBER) -> Any:
         """Return a column of lists, also where text holds them as JSON, as a csv does."""
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
+            if not _is_list(column.type):
                 raise InvalidDataError(
                     f"column {name!r} of {self.what} holds {column.type}, but must hold lists of "
                     "class names, or JSON text of such lists"
@@ -139,13 +169,24 @@ class Slimmer:
             return column
         codes, distinct = pd.factorize(_texts(column))
         try:
-            lists = [[str(each) for each in json.loads(text or "[]")] for text in distinct]
-        except (ValueError, TypeError, RecursionError) as error:
+            lists = [json.loads(text or "[]") for text in distinct]
+            parsed = pa.array(lists, pa.list_(kind))
+        except (ValueError, TypeError, RecursionError, pa.ArrowException) as error:
             raise InvalidDataError(
-                f"column {name!r} of {self.what} holds text that is no JSON list of class names: "
+                f"column {name!r} of {self.what} holds text that is no JSON list: "
                 f"{messages.reason(error)}"
             ) from error
-        return pa.array(lists, pa.list_(pa.string())).take(pa.array(codes))
+        return parsed.take(pa.array(codes))
+
+    def _highest(self, column: Any, n: int) -> NDArray[np.float64]:
+        """Return the highest score of each row, NaN without any."""
+        top = np.full(n, -np.inf)
+        if column is not None:
+            lists = self._as_lists(column, "scores", pa.float64())
+            rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+            values = pc.list_flatten(lists).cast(pa.float64()).to_numpy(zero_copy_only=False)
+            np.maximum.at(top, rows.astype(np.int64), values)
+        return np.where(np.isfinite(top), top, np.nan)
 
     def _labels(self, column: Any) -> NDArray[np.int32]:
         """Return labels as class indices, UNLABELLED where a row has none."""
@@ -210,16 +251,9 @@ def _numbers(column: Any, name: str) -> NDArray[np.float64]:
         raise InvalidDataError(f"column {name!r} holds no numbers: {error}") from error
 
 
-def _highest(column: Any, n: int) -> NDArray[np.float64]:
-    """Return the highest score of each row, NaN without any."""
-    top = np.full(n, -np.inf)
-    if column is not None:
-        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-            rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
-            values = pc.list_flatten(column).cast(pa.float64()).to_numpy(zero_copy_only=False)
-            np.maximum.at(top, rows, values)
-    return np.where(np.isfinite(top), top, np.nan)
+def _is_list(kind: pa.DataType) -> bool:
+    of = pa.types
+    return bool(of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind))
 
 
 def identity(
@@ -231,9 +265,9 @@ def identity(
     of these, all columns are.
     """
     known = [name for name in columns if name in {*inputs, *beside}]
-    if not known:
-        return tuple(columns)
-    return tuple(name for name in columns if name in {*known, *NEEDED})
+    if {*inputs} & {*columns}:
+        return tuple(known)
+    return tuple(name for name in columns if not known or name in {*known, *NEEDED})
 
 
 def has_answers(columns: Iterable[str]) -> bool:
@@ -282,6 +316,12 @@ def features_of(columns: Sequence[str], slimmer: Slimmer, request: PredictReques
     """Return the columns that the model takes, where rows have to be answered."""
     beside = [slimmer.label, slimmer.key, slimmer.group, slimmer.time, slimmer.audit]
     leave_out = [name for name in beside if name is not None]
+    taken = [name for name in leave_out if name in request.columns()]
+    if taken:
+        raise InvalidSettingsError(
+            f"{taken[0]!r} is also a column of the answers, which {slimmer.what} gets now; rename "
+            "that column of the data"
+        )
     try:
         return tables.feature_names(slimmer.what, columns, request.inputs, leave_out)
     except InvalidDataError as error:
@@ -307,7 +347,10 @@ def joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any
 def served_of(rows: Mapping[str, NDArray[Any]]) -> Served:
     """Return what slim rows were answered."""
     top = rows["top"]
-    known = bool(np.isfinite(top).any()) or not rows["scored"].any()
+    some = np.isfinite(top[rows["scored"]])
+    known = bool(some.all())
+    if some.any() and not known:
+        LOGGER.warning("Only some answers have scores, so scores are not compared.")
     return Served(
         rows["answers"].astype(np.int64),
         rows["sets"],

@@ -40,6 +40,7 @@ class Counted(NamedTuple):
 
     number: int
     rows: str  # digest of its rows
+    answers: str  # and of what they were answered
     labels: str  # digest of its labels, "-" without any
     file: str
     digest: str  # of this file
@@ -71,11 +72,17 @@ def find(version: Base, made_by: str, *, anew: bool = False) -> Found:
             run_id = stores.version_tags(version).get(RUN_ID, "")
         if anew or not run_id:
             return Found("", place, (), 0)
-        data = mlflow.get_run(run_id).data
+        run = mlflow.get_run(run_id)
     except (MlflowException, OSError) as error:
         raise errors.StoreError(
             f"the monitor of {version.uri} cannot be looked up: {messages.reason(error)}; try again"
         ) from error
+    if run.info.lifecycle_stage != "active":
+        raise errors.StoreError(
+            f"run {run_id}, the monitor of {version.uri}, was deleted; restore it (mlflow runs "
+            f"restore --run-id {run_id}), or begin again with restart=true"
+        )
+    data = run.data
     batches = sorted(
         Counted(int(key.removeprefix(BATCH)), *value.split(" "))
         for key, value in data.params.items()
@@ -132,12 +139,15 @@ def read_state(run_id: str, batch: Counted) -> str:
     return text
 
 
-def commit(run_id: str, number: int, rows: str, labels: str, text: str) -> bool:
-    """Store the state after a batch; return whether no other batch was faster to be this one."""
+def commit(run_id: str, number: int, digests: tuple[str, str, str], text: str) -> bool:
+    """Store the state after a batch; return whether no other batch was faster to be this one.
+
+    The digests are those of its rows, of their answers and of their labels.
+    """
     file = f"{FOLDER}/{number:05d}-{secrets.token_hex(4)}.json"
     try:
         mlflow.MlflowClient().log_text(run_id, text, file)
-        value = f"{rows} {labels or '-'} {file} {seal(text)}"
+        value = " ".join([*(each or "-" for each in digests), file, seal(text)])
         return _write_once(run_id, f"{BATCH}{number:05d}", value)
     except (MlflowException, OSError) as error:
         raise errors.StoreError(

@@ -131,9 +131,8 @@ def risks(monitor: Monitor) -> list[Watched]:
 
 def candidates(monitor: Monitor) -> list[Watched]:
     """Return what labels of abstentions say of each class: how often its candidates lack it."""
-    aim = NAN if monitor.miss_target is None else monitor.miss_target
-    of = monitor.classes
-    return _watched(monitor, "candidates", of, monitor.asked, monitor.missed, (aim,) * len(of))
+    limits = monitor.miss_limits or (NAN,) * len(monitor.classes)
+    return _watched(monitor, "candidates", monitor.classes, monitor.asked, monitor.missed, limits)
 
 
 def _watched(

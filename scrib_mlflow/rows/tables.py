@@ -131,12 +131,12 @@ def readable(named: str) -> Iterator[None]:
         raise UnreadableDataError(f"{named} cannot be read: {reason(error)}") from error
 
 
-def open_table(name: str, place: str, label: str | None) -> Source:
+def open_table(name: str, place: str, label: str | None, text: Collection[str] = ()) -> Source:
     """Return the table at a path or URI or of a frame, with the label column if one is named.
 
     Parquet stays in its files; a csv is read as a whole, because only all of a column tells what it
-    holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing. A frame
-    is read as the parquet file that pandas would write.
+    holds. Labels of a csv are text: "NA", "None" and "01" are names, not something missing; so are
+    the columns that `text` names. A frame is read as the parquet file that pandas would write.
     """
     named = called(name, place)
     with ExitStack() as stack:
@@ -148,7 +148,7 @@ def open_table(name: str, place: str, label: str | None) -> Source:
                 columns = [column for column in held.schema.names if not UNNAMED.fullmatch(column)]
                 n_rows = held.num_rows
             elif _is_csv(path):
-                held = _read_csv(path, label)
+                held = _read_csv(path, label, text)
                 columns, n_rows = [str(column) for column in held.columns], len(held)
             else:
                 held = _open_parquet(path)
@@ -236,7 +236,7 @@ def _is_csv(path: Path) -> bool:
     raise ValueError(f"the ending of {path.name!r} is none of .parquet, .pq, .csv and .csv.gz")
 
 
-def _read_csv(path: Path, label: str | None) -> pd.DataFrame:
+def _read_csv(path: Path, label: str | None, text: Collection[str] = ()) -> pd.DataFrame:
     """Return a csv's rows; without the label's column only its header.
 
     A column of texts that are all numbers but for "NA" and the like holds numbers.
@@ -244,18 +244,19 @@ def _read_csv(path: Path, label: str | None) -> pd.DataFrame:
     header = pd.read_csv(path, nrows=0, index_col=False)
     if label is not None and label not in header.columns:
         return header
+    texts = [name for name in (label, *text) if name in header.columns]
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # more values than columns
         table = pd.read_csv(
             path,
             index_col=False,
-            dtype={} if label is None else {label: str},
+            dtype=dict.fromkeys(texts, str),
             keep_default_na=False,
-            na_values={name: [""] for name in header.columns if name != label},
+            na_values={name: [""] for name in header.columns if name not in texts},
             **EXACT,
         )
     for name in table.select_dtypes(include=["object", "string"]).columns:
-        if name != label:
+        if name not in texts:
             with suppress(ValueError):
                 table[name] = pd.to_numeric(table[name].where(~table[name].isin(NOTHING)))
     return table

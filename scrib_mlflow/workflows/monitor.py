@@ -9,18 +9,21 @@ from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from mlflow.exceptions import MlflowException
 from numpy.typing import NDArray
 
 from scrib_mlflow import messages
 from scrib_mlflow.core import monitoring
+from scrib_mlflow.core.bounds import risk_upper
 from scrib_mlflow.core.certificate.claims import group_test_of
-from scrib_mlflow.core.inputs import is_among
+from scrib_mlflow.core.inputs import is_among, mix
 from scrib_mlflow.core.monitoring import Alarm, Batch, Monitor
 from scrib_mlflow.core.monitoring.baseline import without_baseline
-from scrib_mlflow.core.monitoring.monitor import order_of, pack, unpack
+from scrib_mlflow.core.monitoring.monitor import order_of, pack, sketch, unpack
 from scrib_mlflow.core.targets import Targets, as_written, claimed, make_constraints
 from scrib_mlflow.engines import doing, session_options
 from scrib_mlflow.errors import InvalidDataError, InvalidSettingsError, ModelError, StoreError
+from scrib_mlflow.messages import percent
 from scrib_mlflow.options import Gate, Monitor as Settings
 from scrib_mlflow.parameters import read_settings
 from scrib_mlflow.predictions import served
@@ -37,6 +40,9 @@ from scrib_mlflow.workflows import gate as gates, intact
 LOGGER = logging.getLogger(__name__)
 
 ALARMED = 5  # exit code
+FALSE_ALARMS = 0.05  # where the options say nothing
+HIGHEST_MISS = 0.999  # that is tested
+MOST_KNOWN = 0.1  # of the keys of a batch that may have been in earlier ones
 MOST_TRIES = 20  # of a batch, while others are counted at the same time
 ASKED = {"scores": "drift", "sets": "drift", "risk": "risk", "candidates": "candidates"}
 FIXED = {  # options that a monitor keeps, and their names
@@ -100,6 +106,7 @@ class Rows(NamedTuple):
 
     slim: Mapping[str, NDArray[Any]]
     record: DataRecord
+    answers: str  # digest of the answers
     labels: str  # digest of the labels, "" without any
     seconds: float  # the time of the latest row
 
@@ -161,6 +168,10 @@ def _check_options(settings: Settings) -> None:
             "audit_probability and least_audit_probability go together: the column, and the lowest "
             "probability of the plan, which scales all bets and must not depend on the rows"
         )
+    if settings.late_labels and settings.key is None:
+        raise InvalidSettingsError(
+            "late_labels needs key, the column that identifies rows, so that no label counts twice"
+        )
     if settings.late_labels and settings.restart:
         raise InvalidSettingsError(
             "late_labels belong to rows that were counted, but restart begins with none; leave one "
@@ -213,13 +224,15 @@ def _state(found: kept.Found) -> Monitor | None:
 
 def _check_fixed(settings: Settings, begun: Monitor) -> None:
     """Raise where an option differs from the one that the monitor has begun with."""
-    given = settings.model_dump(exclude_unset=True)
     for option, name in FIXED.items():
-        fixed = getattr(begun, name)
-        if option in given and given[option] != fixed:
+        given, fixed = getattr(settings, option), getattr(begun, name)
+        open_still = (
+            name == "audit_floor" and fixed is None and not sum(begun.certain + begun.asked)
+        )
+        if given is not None and given != fixed and not open_still:
             raise InvalidSettingsError(
-                f"{option} is {given[option]}, but the monitor of this version began with {fixed}: "
-                "evidence cannot be judged by another limit afterwards; leave it out, or begin "
+                f"{option} is {given}, but the monitor of this version began with {fixed}: "
+                "evidence cannot be judged by another measure afterwards; leave it out, or begin "
                 "again with restart=true"
             )
     if settings.key != begun.key:
@@ -240,18 +253,40 @@ def _begin(settings: Settings, watched: Watched) -> Monitor:
             "later batches are compared with the first ones."
         )
         baseline = without_baseline(record.classes)
-    coverage = record.candidate_coverage
+    level, coverage = settings.false_alarms or FALSE_ALARMS, record.candidate_coverage
+    limits = _miss_limits(record, level)
     return monitoring.begin(
         record.classes,
         _claims(record),
         baseline,
-        miss_target=None if coverage is None else 1 - coverage,
-        level=settings.false_alarms,
-        seed=settings.seed,
+        miss_target=None if coverage is None or not limits else 1 - coverage,
+        miss_limits=limits,
+        level=level,
+        seed=settings.seed or 0,
         group_test=group_test_of(record.certificate),
         key=settings.key,
         audit_floor=settings.least_audit_probability,
     )
+
+
+def _miss_limits(record: SetClassifier, level: float) -> tuple[float, ...]:
+    """Return by class how often candidates may lack the true class, as far as calibration knows.
+
+    Candidates keep their promise on average over calibrations; a single one may lie beyond it. So
+    the limit is the upper bound from the rows that chose them, where that is above the promise.
+    None where these are not independent rows like new ones.
+    """
+    counted = record.certify_report or record.fit_report
+    unlike = record.group, record.weight, record.selection
+    if record.candidate_coverage is None or any(each is not None for each in unlike):
+        return ()
+    limits = []
+    for name in record.classes:
+        n = counted.by_class[name].n_named
+        held = 0 if n == 0 else round(counted.by_class[name].candidate_coverage * n)
+        upper = risk_upper(n - held, n, 1 - level / (2 * len(record.classes)))
+        limits.append(min(max(1 - record.candidate_coverage, float(upper)), HIGHEST_MISS))
+    return tuple(limits)
 
 
 def _claims(record: SetClassifier) -> list[Any]:
@@ -284,7 +319,7 @@ def _read(settings: Settings, watched: Watched, options: dict[str, str]) -> Rows
     if settings.engine == "spark":
         slim, slimmer, some = _read_spark(settings, watched, options, slimmer, named)
     else:
-        source = tables.open_table("data", settings.data, settings.label)
+        source = tables.open_table("data", settings.data, settings.label, served.TEXTS)
         _check_columns(slimmer.what, named, source.columns, watched)
 
         def load() -> Any:
@@ -295,6 +330,11 @@ def _read(settings: Settings, watched: Watched, options: dict[str, str]) -> Rows
         slim = served.read_local(source, slimmer, watched.request, load, settings.batch_rows)
         some = next(source.batches(tables.SOME_ROWS))
     n = len(slim["rows"])
+    if settings.key is not None and len(np.unique(slim["rows"])) < n:
+        raise InvalidDataError(
+            f"key {settings.key!r} does not identify the rows of data: some of its values stand "
+            "more than once; name another column"
+        )
     record = DataRecord(
         source=messages.shown(settings.data),
         digest=hashes.digest_of(_names(slimmer), hashes.digest_sums(slim["rows"])),
@@ -309,7 +349,8 @@ def _read(settings: Settings, watched: Watched, options: dict[str, str]) -> Rows
     seconds = datetime.now(timezone.utc).timestamp()
     if "time" in slim and np.isfinite(slim["time"]).any():
         seconds = float(np.nanmax(slim["time"]))
-    return Rows(slim, record, labels, seconds)
+    given = hashes.digest_of(["answers"], hashes.digest_sums(mix(slim["rows"]) ^ slim["sets"]))
+    return Rows(slim, record, given, labels, seconds)
 
 
 def _names(slimmer: served.Slimmer) -> Sequence[str]:
@@ -329,6 +370,11 @@ def _check_columns(what: str, named: Mapping[str, str | None], columns: Any, wat
     """Raise where a column that an option names is missing, the group's with a word of its own."""
     tables.check_not_drawn(what, columns)
     group = watched.record.group
+    if named["group"] is not None and group is None:
+        raise InvalidSettingsError(
+            "the version was certified by rows, without groups, so groups cannot be compared with "
+            "them; leave group out, or calibrate with group"
+        )
     if group is not None and named["group"] == group and group not in columns:
         raise InvalidDataError(
             f"{what} has no column {group!r}, by which the version was certified in groups: rows "
@@ -366,17 +412,19 @@ def _count(
     """Count the batch after those that are counted, or find it among them."""
     for _ in range(MOST_TRIES):
         found = kept.find(watched.base, watched.made_by)
-        if found.run_id != monitor_run:  # a tag that another first batch has written since
-            found = found._replace(run_id=monitor_run, batches=())
+        if found.run_id != monitor_run:
+            raise StoreError(
+                f"another command has begun a new monitor of {watched.base.uri} meanwhile; run "
+                "this one again, to count the batch there"
+            )
         before = _state(found) or begun
         _log_again(watched, monitor_run, before, found)
         how, number = _known(settings, rows, found)
         if how == "repeated":
             return _done(settings, watched, rows, before, (monitor_run, run_id), number)
         after = _add(before, rows, settings, labels_only=how == "labels")
-        if kept.commit(
-            monitor_run, after.n_batches, rows.record.digest, rows.labels, to_json(after)
-        ):
+        digests = rows.record.digest, rows.answers, rows.labels
+        if kept.commit(monitor_run, after.n_batches, digests, to_json(after)):
             return _done(settings, watched, rows, after, (monitor_run, run_id), None)
         LOGGER.info("another batch was counted meanwhile; counting this one after it")
     raise StoreError(
@@ -393,33 +441,61 @@ def _known(
     """
     same = [batch for batch in found.batches if batch.rows == rows.record.digest]
     again = [batch for batch in found.batches if rows.labels and batch.labels == rows.labels]
-    if again:
-        return "repeated", again[0].number
     if settings.late_labels:
         if not rows.labels:
             raise InvalidDataError(
                 f"column {settings.label!r} of data holds no label; late_labels needs some"
             )
-        return "labels", 0
+        return ("repeated", again[0].number) if again else ("labels", 0)
     if not same:
         return "new", 0
-    if not rows.labels:
-        return "repeated", same[0].number
+    number = same[0].number
+    if all(batch.answers != rows.answers for batch in same):
+        raise InvalidDataError(
+            f"the rows of data were counted as batch {number}, but with other answers; "
+            + _other_rows(settings)
+        )
+    if again or not rows.labels:
+        return "repeated", number
     if settings.key is None and any(batch.labels != "-" for batch in same):
         raise InvalidDataError(
-            f"this batch was counted as number {same[0].number}, with other labels; give key, the "
+            f"this batch was counted as number {number}, with other labels; give key, the "
             "column that identifies rows, so that no label counts twice"
         )
-    return "labels", same[0].number
+    return "labels", number
+
+
+def _other_rows(settings: Settings) -> str:
+    """Return what to do where rows look like earlier ones and are others."""
+    if settings.key is None:
+        return "if these are other rows, give key, a column that identifies them"
+    return (
+        f"if these are other rows, key={settings.key} does not identify them: keys must be unique "
+        "over all batches"
+    )
 
 
 def _add(before: Monitor, rows: Rows, settings: Settings, *, labels_only: bool) -> Monitor:
     """Return the state after a batch."""
     slim, labels, audit = rows.slim, rows.slim.get("labels"), rows.slim.get("audit")
     after = before
+    if settings.least_audit_probability is not None:
+        after = replace(after, audit_floor=settings.least_audit_probability)
+    if settings.key is not None and not labels_only:
+        keys, known = sketch(before.keys, slim["rows"])
+        if known > MOST_KNOWN:
+            raise InvalidDataError(
+                f"{percent(known)} of the keys of data were in earlier batches; "
+                + _other_rows(settings)
+                + ". Labels of rows that were counted come with late_labels=true"
+            )
+        after = replace(after, keys=keys)
     if labels is not None and settings.key is not None:
         seen = unpack(before.labelled_rows)
-        labels = np.where(is_among(slim["rows"], seen), -1, labels)
+        again = (labels >= 0) & is_among(slim["rows"], seen)
+        if again.any():
+            LOGGER.warning(f"{again.sum():,} labels were counted before, and are left out.")
+        labels = np.where(again, -1, labels)
         new = slim["rows"][labels >= 0]
         after = replace(after, labelled_rows=pack(np.concatenate([seen, new])))
     if audit is not None:
@@ -512,17 +588,32 @@ def _log(done: Monitored, watched: Watched, rows: Rows, settings: Settings) -> N
     )
     note = words.note(report.monitoring_summary(_seen(done), f"More is in the artifact {REPORT}."))
     documents = {REPORT: html, STATE: to_json(state)}
-    kept.log_page(done.monitor_run_id, state.n_batches, documents, note)
     kept.put_under(done.run_id, done.monitor_run_id)
     runs.log_metrics(metrics)
     runs.log_texts_and_figures(documents, figures)
     runs.set_tags(_tags(watched), note)
-    alarmed = bool(state.alarms)
-    since = state.alarms[0].time if alarmed else ""
-    status = kept.ALARM if alarmed else kept.OK
+    _tell(done, watched, documents, note)
+
+
+def _tell(done: Monitored, watched: Watched, documents: Mapping[str, str], note: str) -> None:
+    """Write page and tags, unless a later batch was counted meanwhile, which knows more.
+
+    Its command may have been killed before it did so: then its tags are written here.
+    """
+    base, state = watched.base, done.monitor
     try:
-        kept.tag_version(base, status, since, report.verdict(state), done.monitor_run_id)
-    except Exception as error:
+        for _ in range(MOST_TRIES):
+            alarmed = bool(state.alarms)
+            status, since = (kept.ALARM, state.alarms[0].time) if alarmed else (kept.OK, "")
+            if state is done.monitor:
+                kept.log_page(done.monitor_run_id, state.n_batches, documents, note)
+            kept.tag_version(base, status, since, report.verdict(state), done.monitor_run_id)
+            found = kept.find(base, watched.made_by)
+            newest = _state(found) if found.run_id == done.monitor_run_id else None
+            if newest is None or newest.n_batches <= state.n_batches:
+                return
+            state = newest
+    except (MlflowException, OSError) as error:
         raise StoreError(
             f"the batch is counted, but {base.uri} could not be tagged: {messages.reason(error)}; "
             "run the same command again, which counts nothing twice"

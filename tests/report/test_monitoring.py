@@ -232,12 +232,12 @@ def test_metrics_are_those_of_the_batch_and_leave_out_what_was_not_observed():
     assert logged["n_rows"] == 500
     assert logged["n_labelled"] == logged["alarm"] == 0
     assert {name for name in logged if "/" in name} == set()
-    labels, sets, _, labelled, batch = drawn_batch(3, 900, seed=3, share=0.6)
+    labels, sets, scored, labelled, batch = drawn_batch(3, 900, seed=3, share=0.6)
     monitor = add_batch(monitor, batch, "2026-01-01")
     logged = monitoring.metrics(monitor)
     own = labelled & (labels == 1) & (sets.sum(axis=1) == 1)
     assert logged["risk/a_b_c"] == pytest.approx(np.mean(~sets[own, 1]))
-    open_rows = labelled & (labels == 1) & (sets.sum(axis=1) != 1)
+    open_rows = labelled & scored & (labels == 1) & (sets.sum(axis=1) != 1)
     assert logged["candidate_coverage/a_b_c"] == pytest.approx(np.mean(batch.named[open_rows]))
     assert logged["risk_lower/a_b_c"] < logged["risk/a_b_c"] < logged["risk_upper/a_b_c"]
     assert logged["evidence_risk/a_b_c"] == monitor.history[-1].risk[1]

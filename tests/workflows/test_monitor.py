@@ -6,8 +6,11 @@ from pathlib import Path
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from scipy import stats
 
 import scrib_mlflow
 from scrib_mlflow.cli import main
@@ -314,6 +317,7 @@ def test_audited_rows_are_weighted_by_how_likely_they_were(certified):
     ("options", "told"),
     [
         ({"late_labels": True}, "give label"),
+        ({"late_labels": True, "label": "label"}, "needs key"),
         ({"audit_probability": "x0", "least_audit_probability": 0.1}, "give label"),
         ({"audit_probability": "x0", "label": "label"}, "go together"),
         ({"alarms": "risks"}, "names some of"),
@@ -370,3 +374,146 @@ def test_states_and_baselines_are_json_that_reads_back(certified):
     for value in (done.monitor, done.monitor.baseline):
         assert from_json(to_json(value)) == value
     assert isinstance(done.monitor.baseline, core.Baseline)
+
+
+def discrete(seed, n=3000):
+    """Return rows of which many are equal."""
+    rows = draw_mixture(n, seed=seed)
+    return rows.assign(**{name: rows[name].round() for name in FEATURES})
+
+
+def test_equal_rows_do_not_stand_together_as_if_they_had_come_one_after_the_other(certified):
+    made = scrib_mlflow.calibrate("models:/base/1", discrete(50), "label", risk_targets=0.3)
+    for seed in range(51, 57):
+        done = scrib_mlflow.monitor(made.model_uri, discrete(seed)[FEATURES])
+        answers = scrib_mlflow.predict(made.model_uri, discrete(seed + 50), explain=True).answers
+        done = scrib_mlflow.monitor(made.model_uri, answers)
+    assert done.number == 12
+    assert not done.alarms
+
+
+def test_rows_that_could_not_be_scored_do_not_count_as_candidates_that_fail(certified):
+    rows = batch(31, 2000)
+    rows.loc[:300, "x0"] = np.nan
+    done = scrib_mlflow.monitor(URI, rows, label="label")
+    assert "candidates" not in {alarm.what for alarm in done.alarms}
+    assert sum(done.monitor.asked) == sum(done.monitor.history[0].kinds[len(CLASSES) : -1])
+
+
+def test_candidates_are_held_to_what_their_calibration_can_have_shown(certified):
+    done = scrib_mlflow.monitor(URI, batch(31), label="label").monitor
+    report = scrib_mlflow.from_json(
+        mlflow.artifacts.load_text(f"runs:/{tags()['scrib.run_id']}/scrib.json")
+    ).certify_report
+    for name, limit in zip(CLASSES, done.miss_limits, strict=True):
+        n, held = report.by_class[name].n_named, report.by_class[name].candidate_coverage
+        upper = stats.beta.ppf(1 - 0.05 / 6, n - round(n * held) + 1, round(n * held))
+        assert limit == pytest.approx(min(max(done.miss_target, upper), 0.999))
+
+
+def test_columns_that_answers_would_replace_are_refused(certified):
+    rows = batch(31).rename(columns={"label": "prediction"})
+    with pytest.raises(InvalidSettingsError, match="'prediction' is also a column"):
+        scrib_mlflow.monitor(URI, rows, label="prediction")
+
+
+def test_scores_of_some_rows_only_are_not_compared(certified):
+    answers = scrib_mlflow.predict(URI, batch(31, 1000, apart=1.5), explain=True).answers
+    answers["scores"] = answers["scores"].where(answers["abstain"], None)
+    done = scrib_mlflow.monitor(URI, answers)
+    assert done.monitor.scores.batches == (0,)
+
+
+def test_scores_are_read_from_json_and_from_lists_of_fixed_length(certified):
+    rows = batch(31)
+    answers = scrib_mlflow.predict(URI, rows, explain=True).answers.assign(id=rows["id"])
+    expected = scrib_mlflow.monitor(URI, answers, key="id").monitor.bins
+    fixed = pa.table(answers[["id", "prediction", "reason", "prediction_set"]])
+    scores = pa.array(answers["scores"].tolist(), pa.list_(pa.float64(), 3))
+    pq.write_table(fixed.append_column("scores", scores), "fixed.parquet")
+    told = answers[["id", "prediction", "reason"]].copy()
+    for name in ("prediction_set", "scores"):
+        told[name] = [json.dumps(list(each)) for each in answers[name]]
+    told.to_csv("told.csv", index=False)
+    for data in ("fixed.parquet", "told.csv"):
+        done = scrib_mlflow.monitor(URI, data, key="id", restart=True)
+        assert done.monitor.bins == expected
+
+
+def test_keys_that_begin_again_each_night_are_told(certified):
+    scrib_mlflow.monitor(URI, batch(31), key="id")
+    with pytest.raises(InvalidDataError, match="but with other answers; if these are other rows"):
+        scrib_mlflow.monitor(URI, batch(32), key="id")
+    with pytest.raises(InvalidDataError, match="keys must be unique over all batches"):
+        scrib_mlflow.monitor(URI, batch(32, 401), key="id")
+    longer = pd.concat([batch(31), batch(32).assign(id=range(400, 800))])
+    with pytest.raises(InvalidDataError, match="% of the keys of data were in earlier"):
+        scrib_mlflow.monitor(URI, longer, key="id")
+    twice = batch(33).assign(id=7)
+    with pytest.raises(InvalidDataError, match="stand more than once"):
+        scrib_mlflow.monitor(URI, twice, key="id")
+
+
+def test_groups_are_refused_where_the_version_was_certified_without(certified):
+    with pytest.raises(InvalidSettingsError, match="certified by rows, without groups"):
+        scrib_mlflow.monitor(URI, batch(31), group="id")
+
+
+def test_requests_without_an_answer_are_not_scored_and_contradictions_are_told(certified):
+    rows = batch(31)
+    log = pd.concat([rows, scrib_mlflow.predict(URI, rows).answers], axis=1)
+    failed = log.copy()
+    failed.loc[:49, ["prediction", "reason", "prediction_set", "candidates"]] = None
+    done = scrib_mlflow.monitor(URI, failed)
+    assert done.monitor.history[0].kinds[-1] == 50
+    with pytest.raises(InvalidDataError, match="'zzz' that its prediction"):
+        scrib_mlflow.monitor(URI, log.assign(reason="zzz"))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"prediction": [{"a": 1}] * 400},
+        {"reason": [["a"]] * 400},
+        {"scores": [["a"]] * 400},
+        {"label": [["a"]] * 400},
+        {"asked": ["1500-01-01"] * 400},
+        {"prediction_set": ["['a']"] * 400},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_columns_of_an_odd_kind_are_told_in_a_line(certified, changed):
+    rows = batch(31)
+    log = pd.concat([rows, scrib_mlflow.predict(URI, rows).answers], axis=1).assign(**changed)
+    options = {"time": "asked"} if "asked" in changed else {}
+    with pytest.raises(InvalidDataError):
+        scrib_mlflow.monitor(URI, log, label="label", **options)
+
+
+def test_a_deleted_monitor_says_how_to_go_on(certified):
+    done = scrib_mlflow.monitor(URI, batch(31))
+    mlflow.delete_run(done.monitor_run_id)
+    with pytest.raises(StoreError, match="mlflow runs restore"):
+        scrib_mlflow.monitor(URI, batch(32))
+    assert scrib_mlflow.monitor(URI, batch(32), restart=True).number == 1
+
+
+def test_a_command_that_comes_late_with_its_tags_takes_back_no_alarm(certified, monkeypatch):
+    tag, begun = kept.tag_version, []
+
+    def held_up(*given):
+        if not begun:
+            begun.append(True)
+            scrib_mlflow.monitor(URI, batch(41, 3000, apart=0.8), label="label")
+        tag(*given)
+
+    monkeypatch.setattr(kept, "tag_version", held_up)
+    assert not scrib_mlflow.monitor(URI, batch(31)).alarms
+    assert tags()["scrib_monitor"] == "alarm"
+
+
+def test_the_lowest_audit_probability_may_be_named_with_the_first_labels(certified):
+    scrib_mlflow.monitor(URI, batch(31)[FEATURES])
+    audit = {"audit_probability": "p", "least_audit_probability": 0.5}
+    done = scrib_mlflow.monitor(URI, batch(32, p=0.5), label="label", **audit)
+    assert done.monitor.audit_floor == 0.5

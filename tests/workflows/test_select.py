@@ -629,7 +629,9 @@ def test_scrib_json_says_how_rows_were_drawn(certified_labels):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_broken_selection_json_is_read_or_refused_in_a_line(size, selected_folder):
+def test_a_broken_selection_json_is_read_or_refused_in_a_line(
+    size, selected_folder, record_property
+):
     paths = sorted(selected_folder[0].rglob("selection.json"))
     text = paths[0].read_text(encoding="utf-8")
-    campaign("selection.json", broken_records(text, size, seed=20), read_back)
+    campaign("selection.json", broken_records(text, size, seed=20), read_back, record_property)

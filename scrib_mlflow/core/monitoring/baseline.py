@@ -18,6 +18,7 @@ import numpy as np
 from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels, count_up, mix
 
 BINS = 256
+OUTSIDE = 1e-6  # how far a score must lie beyond all others to be outside
 QUARTERS = 4  # of the bins, by which kinds are told apart further where classes are compared
 MOST_SETS = 20  # that have a kind of their own
 MOST_CELLS = 20_000  # of the table by class; larger ones are left out
@@ -133,10 +134,9 @@ def make_baseline(
     """Return what later answers are compared with."""
     served, sets = fit
     top = served.top[served.scored] if served.top is not None else np.empty(0)
-    spread = np.quantile(top, np.arange(1, BINS) / BINS, method="higher") if len(top) else top
     baseline = replace(
         without_baseline(classes),
-        edges=tuple(np.unique(spread).tolist()),
+        edges=_edges(top),
         sets=_frequent(served, sets),
         grouped=grouped,
     )
@@ -152,6 +152,21 @@ def make_baseline(
         scores=() if known is None else tuple(known.tolist()),
         by_class=_by_class(baseline, *labelled) if small and labelled is not None else (),
     )
+
+
+def _edges(top: Floats) -> tuple[float, ...]:
+    """Return what parts scores into bins of like size, halfway between scores that occur.
+
+    Scores below all of these, and above, have bins of their own.
+    """
+    if not len(top):
+        return ()
+    distinct = np.unique(top)
+    spread = np.quantile(top, np.arange(1, BINS) / BINS, method="higher")
+    at = np.unique(np.searchsorted(distinct, spread))
+    halfway = (distinct[at - 1] + distinct[at])[at > 0] / 2
+    room = OUTSIDE * np.maximum(1.0, np.abs(distinct[[0, -1]]))
+    return (float(distinct[0] - room[0]), *halfway.tolist(), float(distinct[-1] + room[1]))
 
 
 def _by_class(baseline: Baseline, served: Served, labels: Labels) -> tuple[tuple[int, ...], ...]:

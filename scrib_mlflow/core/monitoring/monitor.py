@@ -15,7 +15,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from scrib_mlflow.core.groups import GroupTest
-from scrib_mlflow.core.inputs import Bools, Floats, Ints, Labels, class_sizes, is_among, mix
+from scrib_mlflow.core.inputs import (
+    Bools,
+    Floats,
+    Ints,
+    Labels,
+    class_sizes,
+    count_up,
+    is_among,
+    mix,
+)
 from scrib_mlflow.core.monitoring import drift, evidence
 from scrib_mlflow.core.monitoring.baseline import (
     QUARTERS,
@@ -32,6 +41,7 @@ from scrib_mlflow.core.targets import Constraint
 from scrib_mlflow.errors import InvalidDataError
 
 What = Literal["scores", "sets", "risk", "candidates"]
+MOST_KEYS = 5_000
 MOST_HISTORY, MOST_NUMBERS = 400, 100_000  # batches that the state remembers, and their numbers
 BETS = {"scores": 3, "sets": 2 * len(evidence.POWERS)}
 
@@ -84,6 +94,7 @@ class Monitor:
     members: tuple[tuple[int, ...], ...]  # classes of each claim
     targets: tuple[float, ...]
     miss_target: float | None  # how often candidates may lack the true class; None if never said
+    miss_limits: tuple[float, ...]  # by class, what calibration has shown; at least the target
     level: float
     seed: int
     baseline: Baseline
@@ -107,6 +118,7 @@ class Monitor:
     audit_floor: float | None  # lowest probability that a row is audited with
     groups: str  # hashes of those whose rows were counted
     labelled_groups: str
+    keys: str  # the lowest hashes of those that were counted
     labelled_rows: str  # hashes of rows whose labels were counted, where keys tell
     alarms: tuple[Alarm, ...]
     history: tuple[BatchRecord, ...]
@@ -129,6 +141,7 @@ def begin(
     baseline: Baseline,
     *,
     miss_target: float | None,
+    miss_limits: Sequence[float] = (),
     level: float,
     seed: int,
     group_test: GroupTest | None,
@@ -144,6 +157,7 @@ def begin(
         members=tuple(claim.classes for claim in claims),
         targets=tuple(claim.target for claim in claims),
         miss_target=miss_target,
+        miss_limits=tuple(miss_limits) or (() if miss_target is None else (miss_target,) * k),
         level=level,
         seed=seed,
         baseline=baseline,
@@ -167,6 +181,7 @@ def begin(
         audit_floor=audit_floor,
         groups="",
         labelled_groups="",
+        keys="",
         labelled_rows="",
         alarms=(),
         history=(),
@@ -182,7 +197,7 @@ def alarm_at(monitor: Monitor, what: What) -> float:
         "scores": 2,
         "sets": 2 * (monitor.baseline.n_kinds + 1),
         "risk": len(monitor.claims),
-        "candidates": len(monitor.classes),
+        "candidates": 2 * len(monitor.classes),  # the limits are uncertain, and take the other half
     }
     return max(tests[what], 1) / monitor.level
 
@@ -373,13 +388,13 @@ def _add_labels(monitor: Monitor, batch: Batch) -> tuple[Monitor, LabelCounts]:
         of_group,
     )
     candidates, asked, lost = _wealth(monitor.candidates), nothing.asked, nothing.missed
-    if monitor.miss_target is not None and batch.named is not None:
+    if monitor.miss_limits and batch.named is not None:
         candidates, asked, lost = _bet_on_errors(
             monitor,
             candidates,
-            _rows_of(labels, ~answered, [(j,) for j in range(k)], k),
+            _rows_of(labels, ~answered & batch.served.scored[counted], [(j,) for j in range(k)], k),
             missed,
-            (monitor.miss_target,) * k,
+            monitor.miss_limits,
             weights,
             of_group,
         )
@@ -490,5 +505,22 @@ def unpack(text: str) -> np.ndarray:
 
 
 def order_of(hashes: np.ndarray, seed: int) -> np.ndarray:
-    """Return an order of rows like chance, the same for the same rows."""
-    return mix(hashes ^ mix(seed))
+    """Return an order of rows like chance, the same for the same rows.
+
+    Equal rows must not stand together, so each copy has a hash of its own.
+    """
+    codes = np.unique(hashes, return_inverse=True)[1]
+    return mix(hashes ^ mix(seed) ^ mix(count_up(codes)))
+
+
+def sketch(known: str, hashes: np.ndarray) -> tuple[str, float]:
+    """Return a sketch of all keys so far, and which share of new ones it has seen before.
+
+    It holds the lowest hashes. Of the new ones those that are as low can be told from them.
+    """
+    before, new = unpack(known), np.unique(hashes)
+    if len(before) >= MOST_KEYS:
+        new = new[new <= before[-1]]
+    seen = is_among(new, before)
+    both = np.unique(np.concatenate([before, new]))[:MOST_KEYS]
+    return pack(both), float(seen.mean()) if len(seen) else 0.0

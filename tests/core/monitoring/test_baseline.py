@@ -112,7 +112,9 @@ def test_a_baseline_counts_rows_by_kind_bin_and_class(scores):
         bins = [0] * len(bins)
     else:
         assert list(baseline.scores) == [bins.count(j) for j in range(len(edges) + 1)]
-        assert set(edges) <= set(fit[2][fit[1]].tolist())
+        occurring = sorted(fit[2][fit[1]].tolist())
+        assert not set(edges) & set(occurring)
+        assert edges[0] < occurring[0] < occurring[-1] < edges[-1]
     cells = [
         (label, kind * 4 + max(b, 0) * 4 // (len(edges) + 1))
         for label, kind, b in zip(labels.tolist(), kinds, bins, strict=True)
@@ -128,7 +130,7 @@ def test_a_table_by_class_that_would_be_huge_is_left_out(monkeypatch):
     assert sum(baseline.kinds) == 300
 
 
-def test_scores_that_are_all_equal_fall_into_two_bins_and_none_into_none():
+def test_scores_that_are_all_equal_have_a_bin_between_those_below_and_above():
     baseline, _ = baseline_of(7, 50)
     same = np.full(50, 0.5)
     served = served_sets(np.eye(4, dtype=bool)[np.zeros(50, int)], np.ones(50, bool), same)
@@ -139,8 +141,13 @@ def test_scores_that_are_all_equal_fall_into_two_bins_and_none_into_none():
         (served, np.zeros(50, int)),
         grouped=False,
     )
-    assert tied.edges == (0.5,)
-    assert bins_of(np.array([0.4, 0.5, np.nan]), tied).tolist() == [0, 1, -1]
+    assert bins_of(np.array([0.4, 0.5, 0.5 + 1e-12, 0.6, np.nan]), tied).tolist() == [
+        0,
+        1,
+        1,
+        2,
+        -1,
+    ]
     assert bins_of(np.empty(0), baseline).tolist() == []
 
 
